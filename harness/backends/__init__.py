@@ -1,0 +1,1 @@
+"""Backends of a gang: how its ranks are started, watched and ended."""

@@ -1,0 +1,1 @@
+"""JAX batches from uneven shards on many processes: no hang, no silent change, a reason for every stop."""
