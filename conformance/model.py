@@ -1,0 +1,145 @@
+"""What a case is: shards, options and use, as plain data that any process can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["memory", "ray"]
+
+#: The padding of most cases: no value of a row equals it, in any column.
+PADDING = -7
+
+
+@dataclass(frozen=True)
+class Topology:
+    """How many processes a case runs on, and how many devices each has."""
+
+    processes: int
+    devices: int
+
+    def __str__(self) -> str:
+        return f"p{self.processes}d{self.devices}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a shard; ``values`` names how its values are made (see ``rows.py``).
+
+    ``dtype`` is a numpy dtype's name. ``trailing`` is the shape of one row.
+    """
+
+    name: str
+    dtype: str = "float32"
+    trailing: tuple[int, ...] = ()
+    values: str = "coded"
+
+
+ID = Column("id", "int32")
+X = Column("x", "float32", (3,))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong in one shard, when its source is asked for piece ``at``.
+
+    ``where``: ``source`` (an in-memory iterable raises, or a Ray transformation does) or ``collate``.
+    """
+
+    where: Literal["source", "collate"]
+    at: int
+    text: str = "injected fault"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one process reads: pieces of ``sizes`` rows (a batch in memory, a block in Ray).
+
+    ``later`` replaces the columns from piece ``later_from`` on. ``bare``: one array instead of a
+    mapping. ``delay_s`` passes before each piece. ``short`` names a column that lacks its last row
+    in every piece. ``reuse`` writes every piece into the same buffer, ``reuse`` bytes past an
+    aligned address, and hands out views of it.
+    """
+
+    sizes: tuple[int, ...]
+    columns: tuple[Column, ...] = (ID, X)
+    fault: Fault | None = None
+    later: tuple[Column, ...] = ()
+    later_from: int = 0
+    bare: bool = False
+    delay_s: float = 0.0
+    short: str = ""
+    reuse: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows in all pieces."""
+        return sum(self.sizes)
+
+
+@dataclass(frozen=True)
+class Split:
+    """One Ray dataset for all processes, and how it is split.
+
+    ``how``: ``indices`` (``split_at_indices`` at ``at``), ``split`` (``split(equal=False)``),
+    ``streaming`` and ``streaming_equal``, or ``filter`` (``split_at_indices``, then each process
+    keeps the rows whose id is not in its ``dropped``).
+    """
+
+    how: Literal["indices", "split", "streaming", "streaming_equal", "filter"]
+    blocks: tuple[int, ...]
+    at: tuple[int, ...] = ()
+    dropped: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Use:
+    """What the consumer does with the iterator.
+
+    ``leave`` maps a process to the number of batches after which it leaves its loop, in every epoch
+    but the last of several. ``step``: whether each batch is followed by a computation across
+    processes. ``style``: ``plain``; ``thread`` (all of it in a thread that is not the main one);
+    ``reader_thread`` (a thread iterates, the main thread steps); ``mesh`` (inside ``jax.set_mesh``
+    of a two-axis mesh); ``interleaved`` (two iterators in turns). ``hold``: batches are kept, and
+    looked at only at the end. ``move``: each batch is also moved to another sharding.
+    ``slow_step_s``: seconds that a process waits in each of its steps.
+    """
+
+    epochs: int = 1
+    leave: Mapping[int, int] = field(default_factory=dict)
+    step: bool = True
+    style: Literal["plain", "thread", "reader_thread", "mesh", "interleaved"] = "plain"
+    hold: bool = False
+    move: bool = False
+    slow_step_s: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a subject on every process of a topology, and the clauses that it can decide.
+
+    ``shards`` has one entry a process, or ``split`` says how one dataset is shared.
+    ``options`` are given to every process; ``own_options`` are one process's beside them.
+    ``collate`` names a function of ``collates.py``. ``names`` are words that the error must hold.
+    ``expect`` overrides what the oracle computes (see ``oracle.Expectation``).
+    """
+
+    name: str
+    clauses: tuple[str, ...]
+    shards: tuple[Shard, ...] = ()
+    split: Split | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    own_options: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    collate: str = ""
+    use: Use = Use()
+    names: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ("memory", "ray")
+    synchronize: bool | None = True
+
+    def options_of(self, process: int) -> dict[str, Any]:
+        """The keyword arguments that ``process`` gives to the iterator, but for ``collate_fn``."""
+        own = dict(self.options) | dict(self.own_options.get(process, {}))
+        if self.synchronize is not None:
+            own.setdefault("synchronize_batches", self.synchronize)
+        return own

@@ -1,0 +1,148 @@
+"""What the records of a run say: each process's batches and endings, as values to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from conformance.rows import Array
+from harness import Died, Event, Finished, Outcome, Raised
+
+
+@dataclass(frozen=True)
+class SeenLeaf:
+    """One array of a batch as one process sees it.
+
+    ``rows`` are its addressable shards put together in order of their index: shape
+    ``(rows of this process, *trailing)``. ``devices`` are ``(device, first row, end row)`` of each.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    rows: Array
+    devices: tuple[tuple[int, int, int], ...]
+    sharding: dict[str, Any] | None
+    kind: str = "jax.Array"
+
+
+@dataclass
+class SeenBatch:
+    """One batch: its arrays by column name, and what a computation across processes gave."""
+
+    leaves: dict[str, SeenLeaf]
+    sums: list[float] | None = None
+    moved: list[Array] | None = None
+
+
+@dataclass
+class SeenEpoch:
+    """One epoch of one process. ``how`` is empty while it has not ended."""
+
+    batches: list[SeenBatch] = field(default_factory=list)
+    how: str = ""
+    error: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Batches that the process got."""
+        return len(self.batches)
+
+    def ending(self) -> str:
+        """How the epoch ended, in words."""
+        if self.how == "error":
+            return f"{self.error['type']}: {self.error['message'][:300]}"
+        return {"": "no end"}.get(self.how, self.how)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that one process recorded."""
+
+    outcome: Outcome
+    epochs: dict[int, SeenEpoch]
+    left_threads: tuple[str, ...]
+
+    @property
+    def process(self) -> int:
+        """The process's number."""
+        return self.outcome.rank
+
+
+def read(outcomes: Sequence[Outcome]) -> list[Seen]:
+    """Turn the records of every process into observations."""
+    return [
+        Seen(o, _epochs(o.events), o.left_threads if isinstance(o, Finished) else ())
+        for o in outcomes
+    ]
+
+
+def _epochs(events: Sequence[Event]) -> dict[int, SeenEpoch]:
+    epochs: dict[int, SeenEpoch] = {}
+    for event in events:
+        fields = event.fields
+        if "epoch" not in fields:
+            continue
+        epoch = epochs.setdefault(fields["epoch"], SeenEpoch())
+        match event.kind:
+            case "batch":
+                leaves = [_leaf(leaf) for leaf in fields["leaves"]]
+                epoch.batches.append(SeenBatch({_column(leaf.path): leaf for leaf in leaves}))
+            case "stepped":
+                epoch.batches[fields["k"]].sums = fields["sums"]
+            case "moved":
+                epoch.batches[fields["k"]].moved = fields["leaves"]
+            case "end":
+                epoch.how = fields["how"]
+                epoch.error = {k: v for k, v in fields.items() if k not in ("epoch", "how")}
+    return epochs
+
+
+def _column(path: str) -> str:
+    """``['x']`` is the column x; the path of a bare array is empty."""
+    return path[2:-2] if path.startswith("['") and path.endswith("']") else path
+
+
+def _leaf(fields: dict[str, Any]) -> SeenLeaf:
+    if "shards" not in fields:
+        none = np.empty((0,), np.float32)
+        return SeenLeaf(fields["path"], (), "", none, (), None, fields["type"])
+    shards = fields["shards"]
+    data = [s["data"] for s in shards]
+    whole = np.concatenate(data) if data and data[0].ndim else np.empty((0,), np.float32)
+    devices = tuple((s["device"], *s["index"][0]) for s in shards if s["index"])
+    return SeenLeaf(
+        fields["path"], tuple(fields["shape"]), fields["dtype"], whole, devices, fields.get("sharding")
+    )
+
+
+def stuck(seen: Sequence[Seen]) -> str:
+    """Where each process of a hang stood, in one line each; empty when all came back."""
+    if all(isinstance(s.outcome, Finished) for s in seen):
+        return ""
+    lines = []
+    for s in seen:
+        done = "; ".join(_where(n, e) for n, e in sorted(s.epochs.items()))
+        last = s.outcome.last_event
+        at = "" if isinstance(s.outcome, Finished) or last is None else f", stuck after {last.kind!r}"
+        if isinstance(s.outcome, Died):
+            at = f", {s.outcome.describe()}"
+        lines.append(f"process {s.process}: {done or 'no batch'}{at}")
+    return "\n".join(lines)
+
+
+def _where(number: int, epoch: SeenEpoch) -> str:
+    name = f"epoch {number}: " if number else ""
+    return f"{name}{epoch.count} batches, {epoch.ending()}"
+
+
+def broke(seen: Sequence[Seen]) -> str:
+    """Errors of the observer itself on any rank: a defect of the suite or of the subject's object."""
+    return "\n".join(
+        f"process {s.process} raised outside the iterator: {s.outcome.type}: {s.outcome.message}"
+        for s in seen
+        if isinstance(s.outcome, Raised)
+    )
