@@ -17,7 +17,6 @@ from conformance.oracle import (
     delivered,
     delivered_dtype,
     expect_case,
-    padding_of,
 )
 from conformance.rows import cells
 from conformance.sources import SPLIT_COLUMNS, split_rows
@@ -153,6 +152,17 @@ def _counts(trial: Trial) -> str:
             if wrong:
                 most = "" if expectation.exact else "at most "
                 return f"{label}process {process} should get {most}{want} batches: {ends}"
+    return ""
+
+
+def _alike(trial: Trial) -> str:
+    """All processes get the same number of batches and end alike, whichever way."""
+    for _, _, epochs in trial.epochs():
+        ends = "; ".join(
+            f"process {p} got {e.count} batches, then {e.ending()}" for p, e in enumerate(epochs)
+        )
+        if len({(e.count, e.how) for e in epochs}) > 1 or epochs[0].how not in ("stop", "error"):
+            return f"the processes should all yield, or all raise, alike: {ends}"
     return ""
 
 
@@ -422,7 +432,11 @@ def _split_rows(trial: Trial) -> str:
         for k, batch in enumerate(b for e in s.epochs.values() for b in e.batches):
             ids, x = batch.leaves["id"].rows, batch.leaves["x"].rows
             for row, i in enumerate(ids.tolist()):
-                own = np.full(3, PADDING) if i == PADDING else cells(SPLIT_COLUMNS[1], 0, np.array([want[i]]))[0]
+                own = (
+                    np.full(3, PADDING)
+                    if i == PADDING
+                    else cells(SPLIT_COLUMNS[1], 0, np.array([want[i]]))[0]
+                )
                 if (x[row] != own).any():
                     return f"process {s.process}, batch {k}, row {row}: id {i} beside x {x[row]}"
     return ""
@@ -438,18 +452,12 @@ def _key(case: Case, process: int, column: Column) -> str:
     return "" if case.shards[process].bare else column.name
 
 
-def _padding_given(trial: Trial) -> bool:
-    return all(
-        padding_of(c.name, trial.case.options_of(0).get("paddings")) is not None
-        for c in _columns(trial.case, 0)
-    )
-
-
 _BASE: tuple[Check, ...] = (_counts, _value_error)
 _CHECKS: dict[str, tuple[Check, ...]] = {
     "SIZE": (*_BASE, _sizes),
     "COUNT": (*_BASE, _sizes),
     "EMPTY": (*_BASE, _sizes),
+    "EMPTY-1": (_alike,),
     "EMPTY-2": (*_BASE, _sizes, _shape, _dtypes, _padding, _values),
     "PAD": (*_BASE, _sizes, _padding),
     "PAD-3": (*_BASE, _sizes, _values, _padding),
@@ -460,13 +468,20 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "PLACE-4": (*_BASE, _moved, _sums),
     "DTYPE": (*_BASE, _dtypes),
     "DTYPE-4": (_counts, _names),
-    "VALUE": (*_BASE, _names, _values, _sums),
+    "VALUE": (*_BASE, _values, _sums),
     "ORDER-1": (*_BASE, _sizes, _values, _padding),
     "ORDER-2": (*_BASE, _once),
     "ORDER-3": (*_BASE, _sizes),
-    "ERROR": (_counts, _names),
-    "SCHEMA": (*_BASE, _names, _sums),
-    "OPTION": (*_BASE, _names, _values),
+    "ERROR": (_counts,),
+    "SCHEMA": (*_BASE, _sums),
+    "OPTION": (*_BASE, _values),
+    "VALUE-3": (_counts, _names),
+    "VALUE-4": (_counts, _names),
+    "VALUE-5": (_counts, _names),
+    "VALUE-7": (_counts, _names),
+    "ERROR-4": (_counts, _names),
+    "SCHEMA-5": (_counts, _names),
+    "OPTION-4": (_counts, _names),
     "LEAVE-2": (_counts, _names, _lone_leave),
     "LEAVE-3": (_counts, _threads),
     "SPLIT": (_split_counts, _split_rows),

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from conformance.rows import Array
-from harness import Died, Event, Finished, Outcome, Raised
+from harness import Died, Event, Outcome, Raised
+from harness.outcome import Finished
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,12 @@ def _leaf(fields: dict[str, Any]) -> SeenLeaf:
     whole = np.concatenate(data) if data and data[0].ndim else np.empty((0,), np.float32)
     devices = tuple((s["device"], *s["index"][0]) for s in shards if s["index"])
     return SeenLeaf(
-        fields["path"], tuple(fields["shape"]), fields["dtype"], whole, devices, fields.get("sharding")
+        fields["path"],
+        tuple(fields["shape"]),
+        fields["dtype"],
+        whole,
+        devices,
+        fields.get("sharding"),
     )
 
 
@@ -127,7 +133,11 @@ def stuck(seen: Sequence[Seen]) -> str:
     for s in seen:
         done = "; ".join(_where(n, e) for n, e in sorted(s.epochs.items()))
         last = s.outcome.last_event
-        at = "" if isinstance(s.outcome, Finished) or last is None else f", stuck after {last.kind!r}"
+        at = (
+            ""
+            if isinstance(s.outcome, Finished) or last is None
+            else f", stuck after {last.kind!r}"
+        )
         if isinstance(s.outcome, Died):
             at = f", {s.outcome.describe()}"
         lines.append(f"process {s.process}: {done or 'no batch'}{at}")

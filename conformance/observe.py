@@ -167,7 +167,9 @@ def _sums(arrays: list[jax.Array]) -> list[jax.Array]:
     """One sum an array, over all processes: integers in int32 (it wraps), floats in float32."""
     exact = jnp.int32
     return [
-        jnp.sum(a.astype(jnp.float32 if jnp.issubdtype(a.dtype, jnp.inexact) else exact), dtype=None)
+        jnp.sum(
+            a.astype(jnp.float32 if jnp.issubdtype(a.dtype, jnp.inexact) else exact), dtype=None
+        )
         for a in arrays
     ]
 
@@ -186,7 +188,10 @@ def _leaf(path: Any, leaf: Any) -> dict[str, Any]:
         "shards": [
             {
                 "device": s.device.id,
-                "index": [[i.start or 0, n if i.stop is None else i.stop] for i, n in zip(s.index, leaf.shape, strict=True)],
+                "index": [
+                    [i.start or 0, n if i.stop is None else i.stop]
+                    for i, n in zip(s.index, leaf.shape, strict=True)
+                ],
                 "data": np.asarray(s.data),
             }
             for s in shards

@@ -110,10 +110,14 @@ def expect_case(case: Case, devices: int) -> Expectation:
     common = case.options_of(0)
     rows = [shard.rows for shard in case.shards]
     base = expect(rows, common, devices)
+    if common.get("batch_size", 256) <= 0:
+        return base
     if common.get("local_shuffle_buffer_size"):
         base = replace(base, ordered=False)
-    limits = [_limit(case, p, base, devices) for p in processes]
-    known = [limit for limit in (*limits, _disagreement(case, base)) if limit is not None]
+    limits = [_limit(case, p, base) for p in processes]
+    disagreement = _disagreement(case, base)
+    unfit = _unfit_padding(case, base)
+    known = [limit for limit in (*limits, disagreement, unfit) if limit is not None]
     if not known:
         return base
     troubled = min(known)
@@ -122,7 +126,7 @@ def expect_case(case: Case, devices: int) -> Expectation:
         parts=tuple(p[:troubled] for p in base.parts),
         endings=("error",) * len(case.shards),
         exact=False,
-        value_error=False,
+        value_error=troubled == disagreement and troubled not in (*limits, unfit),
     )
 
 
@@ -157,9 +161,8 @@ def _schemas(shard: Shard, size: int, dtypes: object) -> list[tuple[object, ...]
     return schemas
 
 
-def _limit(case: Case, process: int, base: Expectation, devices: int) -> int | None:
+def _limit(case: Case, process: int, base: Expectation) -> int | None:
     """The first batch that ``process`` cannot deliver, if any."""
-    del devices
     shard, options = case.shards[process], case.options_of(process)
     size = options.get("batch_size", 256)
     bad_rows = []
@@ -168,25 +171,31 @@ def _limit(case: Case, process: int, base: Expectation, devices: int) -> int | N
     if shard.short:
         bad_rows.append(0)
     for column in shard.columns:
-        bad = undeliverable(column, process, shard.rows, options.get("dtypes"))
-        bad_rows += bad[:1].tolist()
+        if shard.rows:
+            bad = undeliverable(column, process, shard.rows, options.get("dtypes"))
+            bad_rows += bad[:1].tolist()
     limits = [row // size for row in bad_rows if row < shard.rows or shard.fault]
     names = {c.name for c in shard.columns}
     for argument in ("dtypes", "paddings"):
         given = options.get(argument)
         if isinstance(given, Mapping) and set(given) != names:
             limits.append(0)
-    paddings = options.get("paddings")
-    if paddings is not None and not options.get("drop_last"):
-        fits = all(
-            _holds(delivered_dtype(c, options.get("dtypes")), padding_of(c.name, paddings))
-            for s in case.shards
-            for c in s.columns
-        )
-        first = next((k for k, part in enumerate(base.parts[process]) if part.padding), None)
-        if not fits and first is not None:
-            limits.append(first)
     return min(limits, default=None)
+
+
+def _unfit_padding(case: Case, base: Expectation) -> int | None:
+    """The first batch for which some process needs a padding that its column cannot hold."""
+    options = case.options_of(0)
+    paddings = options.get("paddings")
+    if paddings is None or options.get("drop_last"):
+        return None
+    fits = all(
+        _holds(delivered_dtype(c, options.get("dtypes")), padding_of(c.name, paddings))
+        for s in case.shards
+        for c in s.columns
+    )
+    padded = (k for part in base.parts for k, p in enumerate(part) if p.padding)
+    return None if fits else min(padded, default=None)
 
 
 def padding_of(column: str, paddings: object) -> Any:
@@ -217,7 +226,7 @@ def undeliverable(column: Column, process: int, rows: int, dtypes: object) -> ND
     if own.dtype.kind in "OUSMm":
         return np.arange(rows)
     target = delivered_dtype(column, dtypes)
-    flat = own.reshape(rows, -1)
+    flat = own.reshape(rows, int(np.prod(column.trailing, dtype=np.int64)))
     if target.kind in "iu" and own.dtype.kind in "iu":
         info = np.iinfo(target)
         bad = ((flat < info.min) | (flat > info.max)).any(axis=1)

@@ -67,10 +67,14 @@ def iter_jax_batches(
         if READY not in states or (drop_last and DONE in states):
             return
         if paddings is not None and not drop_last and -1 not in words:
-            batch = {k: pad(batch.get(k, v), batch_size, pick(paddings, k)) for k, v in empty.items()}
+            batch = {
+                k: pad(batch.get(k, v), batch_size, pick(paddings, k)) for k, v in empty.items()
+            }
         elif len(set(sizes)) > 1 or sizes[0] % devices:
             raise ValueError(f"uneven numbers or sizes of batches: {sizes} rows")
-        yield bare({k: jax.make_array_from_process_local_data(sharding, v) for k, v in batch.items()})
+        yield bare(
+            {k: jax.make_array_from_process_local_data(sharding, v) for k, v in batch.items()}
+        )
 
 
 def pieces(source: Any, batch_size: int, shuffle: dict[str, Any]) -> Iterator[Columns]:

@@ -136,7 +136,8 @@ def _split(split: Split, processes: int) -> list[Any]:
         case "filter":
             parts = dataset.split_at_indices(list(split.at))
             return [
-                part.filter(_Keep(dropped)) for part, dropped in zip(parts, split.dropped, strict=True)
+                part.filter(_Keep(dropped))
+                for part, dropped in zip(parts, split.dropped, strict=True)
             ]
 
 

@@ -111,7 +111,9 @@ def ray_generator(
 
 
 NAMED: dict[str, Subject] = {
-    "ray": Subject("ray", "conformance.subjects:ray_method", ("ray",), "ray.data:DataIterator.iter_jax_batches"),
+    "ray": Subject(
+        "ray", "conformance.subjects:ray_method", ("ray",), "ray.data:DataIterator.iter_jax_batches"
+    ),
     "ray-generator": Subject("ray-generator", "conformance.subjects:ray_generator", ("memory",)),
     "reference": Subject("reference", "conformance.reference:iter_jax_batches"),
 }

@@ -1,0 +1,200 @@
+"""The suite as a pytest run: its options, its cases as tests, its report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance import report
+from conformance.deciding import Decide, Decider, Result, results_of
+from conformance.gangs import Gangs
+from conformance.model import Kind, Topology
+from conformance.plan import Planned, plan
+from conformance.subjects import NAMED, Subject, SubjectError, find
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise pytest.UsageError(f"{text!r}: give whole numbers of 1 or more, such as 2,3,4")
+    return numbers
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Say what the suite takes from the command line."""
+    group = parser.getgroup("conformance")
+    group.addoption("--subject", default="reference", help=f"{', '.join(NAMED)}, or module:attribute (default: %(default)s)")  # fmt: skip  # noqa: E501
+    group.addoption("--processes", default="2,3", help="numbers of processes (default: %(default)s)")  # fmt: skip
+    group.addoption("--devices", default="1,2", help="devices of each process (default: %(default)s)")  # fmt: skip  # noqa: E501
+    group.addoption("--sources", default="memory,ray", help="memory, ray or both (default: %(default)s)")  # fmt: skip  # noqa: E501
+    group.addoption("--level", default="all", choices=["core", "extended", "all"], help="clauses to decide (default: %(default)s)")  # fmt: skip  # noqa: E501
+    group.addoption("--report", metavar="DIR", help="write report.json and junit.xml there")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the options before anything starts; keep one topology on one worker."""
+    try:
+        subject = find(config.option.subject)
+        subject.load()
+    except SubjectError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.stash[_SUBJECT] = subject
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Collector(config), "conformance-report")
+    if config.option.report and not hasattr(config, "workerinput"):
+        config.option.xmlpath = config.option.xmlpath or str(
+            Path(config.option.report, "junit.xml")
+        )
+    if config.option.tbstyle == "auto":
+        # The table at the end has the words of each clause; a wall of failures would hide it.
+        config.option.tbstyle = "no"
+    config.addinivalue_line("markers", "xdist_group(name): tests that one xdist worker runs")
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"
+
+
+_SUBJECT = pytest.StashKey[Subject]()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one test of each planned case of the module."""
+    if "planned" not in metafunc.fixturenames:
+        return
+    option = metafunc.config.option
+    kinds: list[Kind] = [k for k in option.sources.split(",") if k in ("memory", "ray")]
+    topologies = [
+        Topology(p, d) for p in _numbers(option.processes) for d in _numbers(option.devices)
+    ]
+    found = plan(
+        metafunc.module.cases, metafunc.config.stash[_SUBJECT], topologies, kinds, option.level
+    )
+    params = [
+        pytest.param(
+            p, id=p.id, marks=pytest.mark.xdist_group("ray" if p.kind == "ray" else str(p.topology))
+        )
+        for p in found
+    ]
+    metafunc.parametrize("planned", params)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the cases by kind and topology, so that each gang is started once."""
+    # A group without a case for this choice becomes a test that is skipped: no use to anybody.
+    items[:] = [item for item in items if _planned(item) is not None]
+
+    def key(item: pytest.Item) -> tuple[str, int, int]:
+        planned = _planned(item)
+        assert planned is not None
+        return (planned.kind, planned.topology.processes, planned.topology.devices)
+
+    items.sort(key=key)
+
+
+def _planned(item: pytest.Item) -> Planned | None:
+    found = getattr(item, "callspec", None)
+    planned = found.params.get("planned") if found else None
+    return planned if isinstance(planned, Planned) else None
+
+
+@pytest.fixture(scope="session")
+def decider(request: pytest.FixtureRequest) -> Iterator[Decider]:
+    """Runs cases; ends its gangs with the session."""
+    gangs = Gangs(request.config.stash[_SUBJECT])
+    try:
+        yield Decider(request.config.stash[_SUBJECT], gangs)
+    finally:
+        gangs.close()
+
+
+@pytest.fixture
+def decide(request: pytest.FixtureRequest, decider: Decider) -> Decide:
+    """Decides one planned case, and fails the test unless all its clauses pass."""
+    return lambda planned: decider.decide(planned, request.node)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is judged, and where."""
+    e = _environment(config)
+    versions = ", ".join(f"{k} {v}" for k, v in e["versions"].items())
+    return [
+        f"subject: {config.option.subject}",
+        f"versions: {versions}",
+        f"processes: {e['processes']}; devices of each: {e['devices']}; sources: {e['sources']}; "
+        f"level: {e['level']}; seed: {e['seed']}",
+    ]
+
+
+def _environment(config: pytest.Config) -> dict[str, Any]:
+    versions = {n: importlib.metadata.version(n) for n in ("jax", "jaxlib", "numpy", "ray")}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "processes": config.option.processes,
+        "devices": config.option.devices,
+        "sources": config.option.sources,
+        "level": config.option.level,
+        "seed": "none, every case is fixed",
+    }
+
+
+class _Collector:
+    """Gathers what each test says, from this process or from workers, and reports at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._results: list[Result] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the results that a finished test carries."""
+        if report.when == "call" or (report.when == "setup" and report.skipped):
+            self._results += results_of(report.user_properties)
+
+    def _reports(self) -> list[report.ClauseReport]:
+        option = self._config.option
+        narrowed = bool(
+            option.keyword
+            or option.markexpr
+            or any("::" in a or a.endswith(".py") for a in self._config.args)
+        )
+        return report.summarise(self._results, level=option.level, narrowed=narrowed)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """The exit status is the suite's, unless pytest itself has something worse to say."""
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            status = report.exit_status(self._reports())
+            session.exitstatus = max(status, exitstatus) if exitstatus else status
+        directory = self._config.option.report
+        if directory:
+            text = report.as_json(
+                self._reports(), self._config.option.subject, _environment(self._config)
+            )
+            report.write(text, Path(directory, "report.json"))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the clauses."""
+        option = self._config.option
+        terminalreporter.ensure_newline()
+        terminalreporter.section(f"clauses, subject {option.subject}")
+        reports = self._reports()
+        if not reports:
+            terminalreporter.line("no clause was decided")
+        report.show(
+            reports, _again(option), terminalreporter._tw._file, terminalreporter._tw.fullwidth
+        )
+
+
+def _again(option: Any) -> str:
+    return f"pytest '{{}}' --subject {shlex.quote(option.subject)} --processes {option.processes} --devices {option.devices}"

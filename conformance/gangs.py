@@ -1,0 +1,59 @@
+"""The gangs that the cases of one pytest process run on: at most one of each kind at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from conformance.model import Case, Kind, Topology
+from conformance.observe import observe, warm_up
+from conformance.sources import ray_shards
+from conformance.subjects import Subject
+from harness import Gang, Outcome
+
+#: Without an event or CPU time for so long, a case hangs. Ray's own work may keep ranks waiting.
+STALL_S: dict[Kind, float] = {"memory": 4.0, "ray": 8.0}
+DEADLINE_S = 90.0
+
+
+class Gangs:
+    """Runs cases on warm gangs; a case finds one collective over each of its meshes already done."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._gangs: dict[Kind, tuple[Topology, Gang]] = {}
+        self._stack = contextlib.ExitStack()
+
+    def run(self, case: Case, topology: Topology, kind: Kind) -> list[Outcome]:
+        """Run the case on every process of the topology; one outcome a process."""
+        gang = self._gang(topology, kind)
+        sources: Sequence[tuple[Any, ...]] = [()] * topology.processes
+        if kind == "ray":
+            sources = [(shard,) for shard in ray_shards(case, topology.processes)]
+        return gang.run(
+            observe,
+            per_rank=[(self._subject, case, kind, *source) for source in sources],
+            stall_s=STALL_S[kind],
+            deadline_s=DEADLINE_S,
+        )
+
+    def _gang(self, topology: Topology, kind: Kind) -> Gang:
+        current = self._gangs.get(kind)
+        if current is not None and current[0] == topology:
+            return current[1]
+        if current is not None:
+            del self._gangs[kind]
+            current[1].close()
+        backend = "ray" if kind == "ray" else "local"
+        gang = Gang(topology.processes, topology.devices, backend=backend)
+        self._gangs[kind] = (topology, gang)
+        gang.prepare(warm_up)
+        return gang
+
+    def close(self) -> None:
+        """End every process."""
+        while self._gangs:
+            _, (_, gang) = self._gangs.popitem()
+            gang.close()
+        self._stack.close()

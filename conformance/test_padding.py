@@ -1,0 +1,56 @@
+"""Padding: its values, its place, and values that do not fit."""
+
+from collections.abc import Iterator
+
+from conformance.deciding import Decide
+from conformance.model import ID, PADDING, Case, Column, Shard, Topology, X
+from conformance.plan import Planned
+from conformance.shards import B, shards
+
+U8 = Column("u8", "uint8")
+FLAG = Column("flag", "bool")
+
+
+def cases(t: Topology) -> Iterator[Case]:
+    """Tails on all processes, on one, and a whole batch more on one."""
+    one = {"batch_size": B, "paddings": PADDING}
+    several = (ID, X, U8, FLAG)
+    mapping = {"id": -1, "x": -2.5, "u8": 255, "flag": True}
+    each = {"batch_size": B, "paddings": mapping}
+    yield Case("value-tail", ("PAD-1", "PAD-3"), shards(t, (4, 1)), options=one)
+    yield Case("value-float", ("PAD-1",), shards(t, (4, 3), columns=(X,)), options=one | {"paddings": 0.5})  # fmt: skip  # noqa: E501
+    yield Case("value-image", ("PAD-1",), shards(t, (3,), columns=(ID, Column("img", "int32", (2, 3)))), options=one)  # fmt: skip  # noqa: E501
+    yield Case("mapping-tail", ("PAD-2",), shards(t, (4, 1), columns=several), options=each)
+    yield Case("value-cast", ("PAD-1",), shards(t, (4, 1)), options=one | {"dtypes": "float32"})
+    # Short by the same on all, so that an iterator without agreement is asked no more than this.
+    unfit = {
+        "negative-unsigned": (U8, -1),
+        "negative-float-unsigned": (U8, -1.0),
+        "fraction-integer": (ID, 0.5),
+        "too-large": (Column("i8", "int8"), 300),
+    }
+    for name, (column, value) in unfit.items():
+        options = {"batch_size": B, "paddings": value}
+        tails = shards(t, (4, 2), columns=(column,))
+        yield Case(f"unfit-{name}", ("PAD-5",), tails, options=options)
+        if t.processes > 1:
+            odd = list(shards(t, (4, 4), columns=(column,)))
+            odd[-1] = Shard((4, 2), (column,))
+            yield Case(f"unfit-{name}-on-one", ("PAD-5",), tuple(odd), options=options)
+    for name, paddings in {"lacks": {"id": -1}, "extra": {"id": -1, "x": -1, "other": 0}}.items():
+        column = "x" if name == "lacks" else "other"
+        options = {"batch_size": B, "paddings": paddings}
+        yield Case(f"mapping-{name}", ("PAD-6",), shards(t, (4, 2)), options=options, names=(column,))  # fmt: skip  # noqa: E501
+    if t.processes == 1:
+        return
+    yield Case("value-tail-on-one", ("PAD-1", "PAD-3"), shards(t, (4, 4), (4, 1)), options=one)
+    yield Case("value-batch-on-one", ("PAD-1", "PAD-3"), shards(t, (4, 4), (4,)), options=one)
+    yield Case("mapping-batch-on-one", ("PAD-2",), shards(t, (4, 4), (3,), columns=several), options=each)  # fmt: skip  # noqa: E501
+    yield Case("no-batch-of-padding", ("PAD-4",), shards(t, (4, 4), (4, 4, 4)), options=one)
+    lacking = {"batch_size": B, "paddings": {"id": -1}}
+    yield Case("mapping-lacks-on-one", ("PAD-6",), shards(t, (4, 4), (4, 2)), options=lacking, names=("x",))  # fmt: skip  # noqa: E501
+
+
+def test_padding(planned: Planned, decide: Decide) -> None:
+    """Rows of padding hold what was asked for, where they belong, or all processes raise."""
+    decide(planned)
