@@ -1,4 +1,4 @@
-"""Collate functions of cases, by name. Ray wants a class of its own; a plain callable serves memory."""
+"""Collate functions of cases, by name: a class for Ray, a plain callable in memory."""
 
 from __future__ import annotations
 

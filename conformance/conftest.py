@@ -33,11 +33,26 @@ def _numbers(text: str) -> list[int]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Say what the suite takes from the command line."""
     group = parser.getgroup("conformance")
-    group.addoption("--subject", default="reference", help=f"{', '.join(NAMED)}, or module:attribute (default: %(default)s)")  # fmt: skip  # noqa: E501
-    group.addoption("--processes", default="2,3", help="numbers of processes (default: %(default)s)")  # fmt: skip
-    group.addoption("--devices", default="1,2", help="devices of each process (default: %(default)s)")  # fmt: skip  # noqa: E501
-    group.addoption("--sources", default="memory,ray", help="memory, ray or both (default: %(default)s)")  # fmt: skip  # noqa: E501
-    group.addoption("--level", default="all", choices=["core", "extended", "all"], help="clauses to decide (default: %(default)s)")  # fmt: skip  # noqa: E501
+    group.addoption(
+        "--subject",
+        default="reference",
+        help=f"{', '.join(NAMED)}, or module:attribute (default: %(default)s)",
+    )
+    group.addoption(
+        "--processes", default="2,3", help="numbers of processes (default: %(default)s)"
+    )
+    group.addoption(
+        "--devices", default="1,2", help="devices of each process (default: %(default)s)"
+    )
+    group.addoption(
+        "--sources", default="memory,ray", help="memory, ray or both (default: %(default)s)"
+    )
+    group.addoption(
+        "--level",
+        default="all",
+        choices=["core", "extended", "all"],
+        help="clauses to decide (default: %(default)s)",
+    )
     group.addoption("--report", metavar="DIR", help="write report.json and junit.xml there")
 
 
@@ -130,8 +145,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [
         f"subject: {config.option.subject}",
         f"versions: {versions}",
-        f"processes: {e['processes']}; devices of each: {e['devices']}; sources: {e['sources']}; "
-        f"level: {e['level']}; seed: {e['seed']}",
+        f"processes: {e['processes']}; devices of each: {e['devices']}",
+        f"sources: {e['sources']}; level: {e['level']}; seed: {e['seed']}",
     ]
 
 
@@ -197,4 +212,8 @@ class _Collector:
 
 
 def _again(option: Any) -> str:
-    return f"pytest '{{}}' --subject {shlex.quote(option.subject)} --processes {option.processes} --devices {option.devices}"
+    """What runs one case again, with places for its test, processes and devices."""
+    subject = shlex.quote(option.subject)
+    return (
+        f"pytest '{{nodeid}}' --subject {subject} --processes {{processes}} --devices {{devices}}"
+    )

@@ -17,7 +17,7 @@ from harness import Outcome
 
 Decide = Callable[[Planned], None]
 
-#: After so many hangs of a clause its other cases are not run: each costs seconds, and tells no more.
+#: After so many hangs of a clause its other cases are not run: each costs seconds.
 ENOUGH_HANGS = 3
 
 
@@ -70,7 +70,7 @@ class Decider:
                 planned.topology.devices,
                 planned.kind,
                 rows,
-            )  # fmt: skip
+            )
             for clause, (verdict, words) in verdicts.items()
         ]
         item.user_properties.append(("conformance", [asdict(r) for r in results]))

@@ -18,7 +18,7 @@ DEADLINE_S = 90.0
 
 
 class Gangs:
-    """Runs cases on warm gangs; a case finds one collective over each of its meshes already done."""
+    """Runs cases on warm gangs, on which each mesh that a case uses was used before."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject

@@ -44,7 +44,7 @@ X = Column("x", "float32", (3,))
 class Fault:
     """What goes wrong in one shard, when its source is asked for piece ``at``.
 
-    ``where``: ``source`` (an in-memory iterable raises, or a Ray transformation does) or ``collate``.
+    ``where``: ``source`` (an iterable in memory, or a Ray transformation) or ``collate``.
     """
 
     where: Literal["source", "collate"]

@@ -56,7 +56,7 @@ class SeenEpoch:
         """How the epoch ended, in words."""
         if self.how == "error":
             return f"{self.error['type']}: {self.error['message'][:300]}"
-        return {"": "no end"}.get(self.how, self.how)
+        return self.how or "no end"
 
 
 @dataclass(frozen=True)
@@ -132,16 +132,25 @@ def stuck(seen: Sequence[Seen]) -> str:
     lines = []
     for s in seen:
         done = "; ".join(_where(n, e) for n, e in sorted(s.epochs.items()))
-        last = s.outcome.last_event
-        at = (
-            ""
-            if isinstance(s.outcome, Finished) or last is None
-            else f", stuck after {last.kind!r}"
-        )
+        at = "" if isinstance(s.outcome, Finished) else f", {_standing(s.outcome.last_event)}"
         if isinstance(s.outcome, Died):
             at = f", {s.outcome.describe()}"
         lines.append(f"process {s.process}: {done or 'no batch'}{at}")
     return "\n".join(lines)
+
+
+def _standing(last: Event | None) -> str:
+    """What a process that did not come back was doing, from its last record."""
+    if last is None:
+        return "stuck before its first next()"
+    k = last.fields.get("k")
+    match last.kind:
+        case "next":
+            return f"stuck in next() for batch {k}"
+        case "step":
+            return f"stuck in the computation after batch {k}"
+        case _:
+            return f"stuck after {last.kind!r}"
 
 
 def _where(number: int, epoch: SeenEpoch) -> str:
@@ -150,7 +159,7 @@ def _where(number: int, epoch: SeenEpoch) -> str:
 
 
 def broke(seen: Sequence[Seen]) -> str:
-    """Errors of the observer itself on any rank: a defect of the suite or of the subject's object."""
+    """Errors outside the iterator on any rank: of the observer, or of what was yielded."""
     return "\n".join(
         f"process {s.process} raised outside the iterator: {s.outcome.type}: {s.outcome.message}"
         for s in seen

@@ -6,7 +6,6 @@ are written as they happen, so that a rank that hangs or dies leaves what it saw
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import queue
 import threading
@@ -120,7 +119,7 @@ def _one_epoch(
 
 def _interleaved(case: Case, process: int, make: Callable[[], Iterator[Any]]) -> None:
     """Two iterators in turns, recorded as epochs 0 and 1."""
-    error = None
+    which = 0
     try:
         pair = [make(), make()]
         live = [0, 1]
@@ -137,8 +136,7 @@ def _interleaved(case: Case, process: int, make: Callable[[], Iterator[Any]]) ->
             if not live:
                 return
     except Exception as caught:  # noqa: BLE001  any error is what is observed here
-        error = caught
-        rank.record("end", epoch=which if "which" in locals() else 0, how="error", **_error(error))
+        rank.record("end", epoch=which, how="error", **_error(caught))
 
 
 def _batch(case: Case, process: int, epoch: int, k: int, batch: Any) -> None:
@@ -207,11 +205,12 @@ def _leaf(path: Any, leaf: Any) -> dict[str, Any]:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
-    """An error in words, with the classes it belongs to and the texts of those it was raised from."""
-    chain, seen = [], error
+    """An error in words: its classes, and the texts of those that it was raised from."""
+    chain: list[str] = []
+    seen: BaseException | None = error
     while seen is not None and len(chain) < 10:
         chain.append(f"{type(seen).__name__}: {seen}"[:2000])
-        seen = seen.__cause__ or seen.__context__  # type: ignore[assignment]
+        seen = seen.__cause__ or seen.__context__
     mro = [c.__name__ for c in type(error).__mro__]
     return {"type": type(error).__name__, "mro": mro, "message": str(error)[:4000], "chain": chain}
 

@@ -52,6 +52,10 @@ class Expectation:
     value_error: bool = False
 
 
+_STOP: Ending = "stop"
+_ERROR: Ending = "error"
+
+
 def expect(rows: list[int], options: Mapping[str, Any], devices: int) -> Expectation:
     """The answer for processes with ``rows`` rows each, the same options, and no fault.
 
@@ -61,19 +65,19 @@ def expect(rows: list[int], options: Mapping[str, Any], devices: int) -> Expecta
     size = options.get("batch_size", 256)
     nothing: tuple[tuple[Part, ...], ...] = ((),) * processes
     if size <= 0 or size % devices:
-        return Expectation(nothing, ("error",) * processes, value_error=True)
+        return Expectation(nothing, (_ERROR,) * processes, value_error=True)
     full = [r // size for r in rows]
     some = [math.ceil(r / size) for r in rows]
     if not options.get("synchronize_batches", True):
         return Expectation(
-            tuple(_alone(r, size, options) for r in rows), ("stop",) * processes, together=False
+            tuple(_alone(r, size, options) for r in rows), (_STOP,) * processes, together=False
         )
     if options.get("drop_last"):
         parts = tuple(_parts(r, size, min(full), pad=False) for r in rows)
-        return Expectation(parts, ("stop",) * processes)
+        return Expectation(parts, (_STOP,) * processes)
     if options.get("paddings") is not None:
         parts = tuple(_parts(r, size, max(some), pad=True) for r in rows)
-        return Expectation(parts, ("stop",) * processes)
+        return Expectation(parts, (_STOP,) * processes)
     parts = tuple(_parts(r, size, n, pad=False) for r, n in zip(rows, some, strict=True))
     same = 0
     while all(len(p) > same for p in parts):
@@ -84,7 +88,7 @@ def expect(rows: list[int], options: Mapping[str, Any], devices: int) -> Expecta
     whole = all(len(p) == same for p in parts)
     return Expectation(
         tuple(p[:same] for p in parts),
-        ("stop" if whole else "error",) * processes,
+        (_STOP if whole else _ERROR,) * processes,
         exact=whole,
         value_error=not whole,
     )
@@ -114,7 +118,7 @@ def expect_case(case: Case, devices: int) -> Expectation:
         return base
     if common.get("local_shuffle_buffer_size"):
         base = replace(base, ordered=False)
-    limits = [_limit(case, p, base) for p in processes]
+    limits = [_limit(case, p) for p in processes]
     disagreement = _disagreement(case, base)
     unfit = _unfit_padding(case, base)
     known = [limit for limit in (*limits, disagreement, unfit) if limit is not None]
@@ -124,7 +128,7 @@ def expect_case(case: Case, devices: int) -> Expectation:
     return replace(
         base,
         parts=tuple(p[:troubled] for p in base.parts),
-        endings=("error",) * len(case.shards),
+        endings=(_ERROR,) * len(case.shards),
         exact=False,
         value_error=troubled == disagreement and troubled not in (*limits, unfit),
     )
@@ -161,7 +165,7 @@ def _schemas(shard: Shard, size: int, dtypes: object) -> list[tuple[object, ...]
     return schemas
 
 
-def _limit(case: Case, process: int, base: Expectation) -> int | None:
+def _limit(case: Case, process: int) -> int | None:
     """The first batch that ``process`` cannot deliver, if any."""
     shard, options = case.shards[process], case.options_of(process)
     size = options.get("batch_size", 256)
@@ -203,10 +207,10 @@ def padding_of(column: str, paddings: object) -> Any:
     return paddings.get(column) if isinstance(paddings, Mapping) else paddings
 
 
-def delivered_dtype(column: Column, dtypes: object) -> np.dtype[Any]:
-    """The dtype that a column must arrive in: the one asked for, else the source's, as JAX has it."""
+def delivered_dtype(column: Column, dtypes: Any) -> np.dtype[Any]:
+    """The dtype that a column must arrive in: what was asked for, or the source's, as in JAX."""
     asked = dtypes.get(column.name) if isinstance(dtypes, Mapping) else dtypes
-    own = np.dtype(asked if asked is not None else column.dtype)  # type: ignore[call-overload]
+    own: np.dtype[Any] = np.dtype(column.dtype if asked is None else asked)
     narrow = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
     return np.dtype(narrow.get(own.name, own.name))
 
@@ -226,7 +230,7 @@ def undeliverable(column: Column, process: int, rows: int, dtypes: object) -> ND
     if own.dtype.kind in "OUSMm":
         return np.arange(rows)
     target = delivered_dtype(column, dtypes)
-    flat = own.reshape(rows, int(np.prod(column.trailing, dtype=np.int64)))
+    flat: NDArray[Any] = own.reshape(rows, int(np.prod(column.trailing, dtype=np.int64)))
     if target.kind in "iu" and own.dtype.kind in "iu":
         info = np.iinfo(target)
         bad = ((flat < info.min) | (flat > info.max)).any(axis=1)

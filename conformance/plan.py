@@ -1,4 +1,4 @@
-"""Which cases run: every case of a group, on every topology and kind of source that was asked for."""
+"""Which cases run: those of a group, on every topology and kind of source asked for."""
 
 from __future__ import annotations
 

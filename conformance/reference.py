@@ -1,4 +1,4 @@
-"""The simplest right iterator: blocking, one all-gather a batch. The suite asks no more than this."""
+"""The simplest right iterator: blocking, one all-gather a batch."""
 
 import zlib
 from collections.abc import Callable, Iterator

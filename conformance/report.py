@@ -112,7 +112,7 @@ def write(text: str, path: Path) -> None:
 def show(reports: Sequence[ClauseReport], command: str, stream: TextIO, width: int) -> None:
     """Print a table a level, then the smallest case of each clause that does not pass.
 
-    ``command`` is what runs one case again, with ``{}`` for its name.
+    ``command`` is what runs one case again, with places for fields of ``Result``.
     """
     console = Console(file=stream, width=width, highlight=False, soft_wrap=False)
     for level in ("core", "extended"):
@@ -144,4 +144,5 @@ def show(reports: Sequence[ClauseReport], command: str, stream: TextIO, width: i
             )
             for line in s.words.splitlines():
                 console.print(f"  {line}", markup=False)
-            console.print(f"  again: {command.format(s.nodeid)}", markup=False, soft_wrap=True)
+            again = command.format_map(asdict(s))
+            console.print(f"  again: {again}", markup=False, soft_wrap=True)

@@ -7,6 +7,7 @@ another process shows in every column.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,8 @@ def _coded(column: Column, process: int, rows: NDArray[np.int64]) -> Array:
     if column.dtype not in _ROWS_PER_PROCESS:
         # A salt per name, so that two columns never hold the same numbers.
         code = code * 8 + sum(column.name.encode()) % 7
-    cells = np.arange(int(np.prod(column.trailing, dtype=np.int64))).reshape(column.trailing)
+    cells: NDArray[Any] = np.arange(int(np.prod(column.trailing, dtype=np.int64)))
+    cells = cells.reshape(column.trailing)
     if column.dtype in _ROWS_PER_PROCESS or column.dtype in ("int16", "uint16"):
         cells = cells * 0
     elif column.dtype.startswith(("float", "complex")):
@@ -63,7 +65,7 @@ _MAKERS: dict[str, Callable[[Column, int, NDArray[np.int64]], Array]] = {
     "beyond_float32": lambda _c, p, r: _code("int64", p, r) * 1e300,
     "string": lambda _c, p, r: np.array([f"p{p}r{i}" for i in r.tolist()], "U12"),
     "object": lambda _c, p, r: _objects([{"p": p, "r": i} for i in r.tolist()]),
-    "ragged": lambda _c, p, r: _objects([np.arange(i % 3 + 1) for i in r.tolist()]),
+    "ragged": lambda _c, _p, r: _objects([np.arange(i % 3 + 1) for i in r.tolist()]),
     "date": lambda _c, p, r: np.datetime64("2026-01-01", "s") + _code("int64", p, r),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from conformance.model import ID, X, Column, Shard, Topology
+from conformance.model import ID, Column, Shard, Topology, X
 
 #: Rows a process in a batch, in most cases: any number of devices here divides it.
 B = 4

@@ -2,7 +2,7 @@
 
 A subject is a callable ``f(source, **options)`` with the argument names of Ray's
 ``iter_jax_batches``; it returns an iterable of batches. ``source`` is a Ray ``Dataset`` or
-``DataIterator``, or, in memory, an iterable of host batches (``dict[str, np.ndarray]`` or one array).
+``DataIterator``, or in memory an iterable of host batches: ``dict[str, np.ndarray]``, or one array.
 """
 
 from __future__ import annotations

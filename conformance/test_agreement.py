@@ -1,13 +1,14 @@
 """Schemas and options that differ between processes are refused on all of them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from conformance.deciding import Decide
 from conformance.model import ID, PADDING, Case, Column, Topology, X
 from conformance.plan import Planned
 from conformance.shards import B, changed, shards
 
-DIFFERENT = {
+DIFFERENT: dict[str, dict[str, tuple[tuple[Column, ...], str]]] = {
     "SCHEMA-1": {
         "renamed": ((ID, Column("z", "float32", (3,))), "z"),
         "extra": ((ID, X, Column("z")), "z"),
@@ -46,23 +47,51 @@ def cases(t: Topology) -> Iterator[Case]:
     bare = changed(shards(t, (4, 4), columns=(X,)), -1, bare=True)
     yield Case("bare-on-one", ("SCHEMA-4",), bare, options=plain, kinds=("memory",))
     one_column = shards(t, (4, 4), columns=(X,))
-    yield Case("collate-bare-on-one", ("SCHEMA-4",), one_column, options=plain, collate="bare_on_last", kinds=("ray",))  # fmt: skip  # noqa: E501
-    own = {
+    yield Case(
+        "collate-bare-on-one",
+        ("SCHEMA-4",),
+        one_column,
+        options=plain,
+        collate="bare_on_last",
+        kinds=("ray",),
+    )
+    own: dict[str, dict[str, dict[str, Any]]] = {
         "OPTION-1": {"batch_size": {"batch_size": 2 * B}},
         "OPTION-2": {"drop_last": {"drop_last": True}, "paddings": {"paddings": PADDING}},
         "OPTION-3": {"dtypes": {"dtypes": {"id": "int32", "x": "float16"}}},
     }
-    for clause, variants in own.items():
-        for name, options in variants.items():
+    for clause, differing in own.items():
+        for name, options in differing.items():
             differs = shards(t, (4, 4, 4, 4), (4, 4))
-            yield Case(f"differs-{name}", (clause, "OPTION-4"), differs, options=plain, own_options={t.processes - 1: options}, names=(name,))  # fmt: skip  # noqa: E501
+            yield Case(
+                f"differs-{name}",
+                (clause, "OPTION-4"),
+                differs,
+                options=plain,
+                own_options={t.processes - 1: options},
+                names=(name,),
+            )
     other = {t.processes - 1: {"paddings": PADDING - 1}}
-    yield Case("differs-paddings-value", ("OPTION-4",), base, options=padded, own_options=other, names=("paddings",))  # fmt: skip  # noqa: E501
+    yield Case(
+        "differs-paddings-value",
+        ("OPTION-4",),
+        base,
+        options=padded,
+        own_options=other,
+        names=("paddings",),
+    )
     ahead = {t.processes - 1: {"prefetch_batches": 3}}
     uneven = shards(t, (4, 4, 4), (4, 4))
     yield Case("differs-prefetch", ("OPTION-5",), uneven, options=padded, own_options=ahead)
     seeds = {p: {"local_shuffle_seed": p} for p in range(t.processes)}
-    yield Case("differs-seed", ("OPTION-5",), shards(t, (8, 4), (8,)), options=padded | {"local_shuffle_buffer_size": 4}, own_options=seeds, kinds=("ray",))  # fmt: skip  # noqa: E501
+    yield Case(
+        "differs-seed",
+        ("OPTION-5",),
+        shards(t, (8, 4), (8,)),
+        options=padded | {"local_shuffle_buffer_size": 4},
+        own_options=seeds,
+        kinds=("ray",),
+    )
 
 
 def test_agreement(planned: Planned, decide: Decide) -> None:

@@ -44,13 +44,27 @@ def cases(t: Topology) -> Iterator[Case]:
                 own = options | {"prefetch_batches": ahead}
                 yield Case(f"ahead-{ahead}-skew-{skew}-{name}", ("COUNT-6",), case, options=own)
     # The rows of pytorch#38174 and datasets#7113: enough for 3, 3 and 2 full batches; and for none.
-    yield Case("ahead-3-tails-padded", ("COUNT-6",), shards(t, (4, 4, 2), (4,)), options=modes["COUNT-3"][1] | {"prefetch_batches": 3})  # fmt: skip  # noqa: E501
+    yield Case(
+        "ahead-3-tails-padded",
+        ("COUNT-6",),
+        shards(t, (4, 4, 2), (4,)),
+        options=modes["COUNT-3"][1] | {"prefetch_batches": 3},
+    )
     yield Case(
         "full-batches-differ", ("COUNT-2",), shards(t, (4, 4, 4), (4, 4, 3)), options=dropped
     )
-    yield Case("tails-differ-padded", ("COUNT-3",), shards(t, (4, 4), (4, 1)), options=modes["COUNT-3"][1])  # fmt: skip  # noqa: E501
-    yield Case("tails-differ-neither", ("COUNT-5",), shards(t, (4, 4), (4, 2)), options={"batch_size": B})  # fmt: skip  # noqa: E501
-    yield Case("first-differs-neither", ("COUNT-5",), shards(t, (2,), (4,), at=0), options={"batch_size": B})  # fmt: skip  # noqa: E501
+    yield Case(
+        "tails-differ-padded", ("COUNT-3",), shards(t, (4, 4), (4, 1)), options=modes["COUNT-3"][1]
+    )
+    yield Case(
+        "tails-differ-neither", ("COUNT-5",), shards(t, (4, 4), (4, 2)), options={"batch_size": B}
+    )
+    yield Case(
+        "first-differs-neither",
+        ("COUNT-5",),
+        shards(t, (2,), (4,), at=0),
+        options={"batch_size": B},
+    )
     yield Case("both-skew", ("COUNT-7",), shards(t, (4, 4, 4), (4, 2)), options=both)
 
 

@@ -23,7 +23,14 @@ def cases(t: Topology) -> Iterator[Case]:
             number = process % t.processes
             one = changed(base, process, fault=Fault("source", at, TEXT))
             names = (f"process {number}", TEXT)
-            yield Case(f"source-{who}", ("ERROR-1", "ERROR-4"), one, options=padded, names=names, kinds=("memory",))  # fmt: skip  # noqa: E501
+            yield Case(
+                f"source-{who}",
+                ("ERROR-1", "ERROR-4"),
+                one,
+                options=padded,
+                names=names,
+                kinds=("memory",),
+            )
             yield Case(f"map-{who}", ("ERROR-2",), one, options=padded, kinds=("ray",))
             bad = changed(base, process, fault=Fault("collate", at, TEXT))
             yield Case(f"collate-{who}", ("ERROR-3",), bad, options=padded, collate="fail")

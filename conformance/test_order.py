@@ -20,7 +20,13 @@ def cases(t: Topology) -> Iterator[Case]:
     for name, pieces in {"blocks-30-10": (30, 10), "one-block": (40,)}.items():
         own = shards(t, pieces)
         for mode, options in {"padded": padded, "dropped": dropped}.items():
-            yield Case(f"shuffle-{name}-{mode}", ("ORDER-2", "ORDER-3"), own, options={**options, **shuffled}, kinds=("ray",))  # fmt: skip  # noqa: E501
+            yield Case(
+                f"shuffle-{name}-{mode}",
+                ("ORDER-2", "ORDER-3"),
+                own,
+                options={**options, **shuffled},
+                kinds=("ray",),
+            )
 
 
 def test_order(planned: Planned, decide: Decide) -> None:

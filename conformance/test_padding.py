@@ -1,9 +1,10 @@
 """Padding: its values, its place, and values that do not fit."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from conformance.deciding import Decide
-from conformance.model import ID, PADDING, Case, Column, Shard, Topology, X
+from conformance.model import ID, PADDING, Case, Column, Topology, X
 from conformance.plan import Planned
 from conformance.shards import B, shards
 
@@ -18,8 +19,15 @@ def cases(t: Topology) -> Iterator[Case]:
     mapping = {"id": -1, "x": -2.5, "u8": 255, "flag": True}
     each = {"batch_size": B, "paddings": mapping}
     yield Case("value-tail", ("PAD-1", "PAD-3"), shards(t, (4, 1)), options=one)
-    yield Case("value-float", ("PAD-1",), shards(t, (4, 3), columns=(X,)), options=one | {"paddings": 0.5})  # fmt: skip  # noqa: E501
-    yield Case("value-image", ("PAD-1",), shards(t, (3,), columns=(ID, Column("img", "int32", (2, 3)))), options=one)  # fmt: skip  # noqa: E501
+    yield Case(
+        "value-float", ("PAD-1",), shards(t, (4, 3), columns=(X,)), options=one | {"paddings": 0.5}
+    )
+    yield Case(
+        "value-image",
+        ("PAD-1",),
+        shards(t, (3,), columns=(ID, Column("img", "int32", (2, 3)))),
+        options=one,
+    )
     yield Case("mapping-tail", ("PAD-2",), shards(t, (4, 1), columns=several), options=each)
     yield Case("value-cast", ("PAD-1",), shards(t, (4, 1)), options=one | {"dtypes": "float32"})
     # Short by the same on all, so that an iterator without agreement is asked no more than this.
@@ -30,25 +38,28 @@ def cases(t: Topology) -> Iterator[Case]:
         "too-large": (Column("i8", "int8"), 300),
     }
     for name, (column, value) in unfit.items():
-        options = {"batch_size": B, "paddings": value}
+        options: dict[str, Any] = {"batch_size": B, "paddings": value}
         tails = shards(t, (4, 2), columns=(column,))
         yield Case(f"unfit-{name}", ("PAD-5",), tails, options=options)
         if t.processes > 1:
-            odd = list(shards(t, (4, 4), columns=(column,)))
-            odd[-1] = Shard((4, 2), (column,))
-            yield Case(f"unfit-{name}-on-one", ("PAD-5",), tuple(odd), options=options)
-    for name, paddings in {"lacks": {"id": -1}, "extra": {"id": -1, "x": -1, "other": 0}}.items():
-        column = "x" if name == "lacks" else "other"
+            odd = shards(t, (4, 4), (4, 2), columns=(column,))
+            yield Case(f"unfit-{name}-on-one", ("PAD-5",), odd, options=options)
+    wrong = {"lacks": ("x", {"id": -1}), "extra": ("other", {"id": -1, "x": -1, "other": 0})}
+    for name, (word, paddings) in wrong.items():
         options = {"batch_size": B, "paddings": paddings}
-        yield Case(f"mapping-{name}", ("PAD-6",), shards(t, (4, 2)), options=options, names=(column,))  # fmt: skip  # noqa: E501
+        yield Case(f"mapping-{name}", ("PAD-6",), shards(t, (4, 2)), options=options, names=(word,))
     if t.processes == 1:
         return
     yield Case("value-tail-on-one", ("PAD-1", "PAD-3"), shards(t, (4, 4), (4, 1)), options=one)
     yield Case("value-batch-on-one", ("PAD-1", "PAD-3"), shards(t, (4, 4), (4,)), options=one)
-    yield Case("mapping-batch-on-one", ("PAD-2",), shards(t, (4, 4), (3,), columns=several), options=each)  # fmt: skip  # noqa: E501
+    yield Case(
+        "mapping-batch-on-one", ("PAD-2",), shards(t, (4, 4), (3,), columns=several), options=each
+    )
     yield Case("no-batch-of-padding", ("PAD-4",), shards(t, (4, 4), (4, 4, 4)), options=one)
     lacking = {"batch_size": B, "paddings": {"id": -1}}
-    yield Case("mapping-lacks-on-one", ("PAD-6",), shards(t, (4, 4), (4, 2)), options=lacking, names=("x",))  # fmt: skip  # noqa: E501
+    yield Case(
+        "mapping-lacks-on-one", ("PAD-6",), shards(t, (4, 4), (4, 2)), options=lacking, names=("x",)
+    )
 
 
 def test_padding(planned: Planned, decide: Decide) -> None:

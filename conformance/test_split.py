@@ -1,6 +1,6 @@
 """Real Ray datasets, split in every way that Ray has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from conformance.deciding import Decide
 from conformance.model import PADDING, Case, Split, Topology
@@ -42,7 +42,7 @@ def cases(t: Topology) -> Iterator[Case]:
         yield _case("fewer-rows-indices", ("SPLIT-4",), Split("indices", few, cut), padded)
 
 
-def _case(name: str, clauses: tuple[str, ...], split: Split, options: dict[str, object]) -> Case:
+def _case(name: str, clauses: tuple[str, ...], split: Split, options: Mapping[str, object]) -> Case:
     return Case(name, clauses, split=split, options=options, kinds=("ray",))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from conformance.deciding import Decide
 from conformance.model import PADDING, Case, Topology, Use
@@ -35,27 +36,44 @@ def cases(t: Topology) -> Iterator[Case]:
         yield Case(f"{name}-padded", (clause,), uneven, options=padded, use=use)
         yield Case(f"{name}-dropped", (clause,), uneven, options=dropped, use=use)
         longer = replace(use, epochs=1 if style == "interleaved" else 2)
-        long = shards(t, (4,) * 20)
+        long = shards(t, (4,) * 40)
         yield Case(f"{name}-long", (clause,), long, options={"batch_size": B}, use=longer)
     slow = changed(shards(t, (4, 4, 4)), -1, delay_s=0.2)
     yield Case("slow-source", ("SLOW-1",), slow, options=padded)
     pause = Use(slow_step_s={t.processes - 1: 0.2})
     yield Case("slow-step", ("SLOW-1",), uneven, options=padded, use=pause)
     alone = Use(step=False)
-    off = {"synchronize": False, "use": alone}
-    yield Case("off-neither", ("SYNC-1",), shards(t, (4,), (4, 4, 4)), options={"batch_size": B}, **off)  # type: ignore[arg-type]  # fmt: skip  # noqa: E501
-    yield Case("off-dropped", ("SYNC-1",), shards(t, (4, 3), (4, 4, 1)), options=dropped, **off)  # type: ignore[arg-type]  # fmt: skip  # noqa: E501
-    yield Case("off-padded", ("SYNC-2",), shards(t, (4, 3), (4, 4, 1)), options=padded, **off)  # type: ignore[arg-type]  # fmt: skip  # noqa: E501
+    off: dict[str, Any] = {"synchronize": False, "use": alone}
+    yield Case(
+        "off-neither", ("SYNC-1",), shards(t, (4,), (4, 4, 4)), options={"batch_size": B}, **off
+    )
+    yield Case("off-dropped", ("SYNC-1",), shards(t, (4, 3), (4, 4, 1)), options=dropped, **off)
+    yield Case("off-padded", ("SYNC-2",), shards(t, (4, 3), (4, 4, 1)), options=padded, **off)
     if t.processes == 1:
         return
-    yield Case("off-empty", ("SYNC-1",), shards(t, (4,), ()), options={"batch_size": B}, **off)  # type: ignore[arg-type]  # fmt: skip  # noqa: E501
+    yield Case("off-empty", ("SYNC-1",), shards(t, (4,), ()), options={"batch_size": B}, **off)
     yield Case("default-dropped", ("SYNC-3",), uneven, options=dropped, synchronize=None)
-    yield Case("default-neither", ("SYNC-3",), shards(t, (4, 4, 4), (4, 4)), options={"batch_size": B}, synchronize=None)  # fmt: skip  # noqa: E501
+    yield Case(
+        "default-neither",
+        ("SYNC-3",),
+        shards(t, (4, 4, 4), (4, 4)),
+        options={"batch_size": B},
+        synchronize=None,
+    )
     long = shards(t, (4,) * 120)
     lone = Use(leave={t.processes - 1: 2}, step=False)
-    yield Case("one-leaves", ("LEAVE-2",), long, options=padded, use=lone, names=(f"process {t.processes - 1}",))  # fmt: skip  # noqa: E501
+    yield Case(
+        "one-leaves",
+        ("LEAVE-2",),
+        long,
+        options=padded,
+        use=lone,
+        names=(f"process {t.processes - 1}",),
+    )
     lone = Use(leave={0: 0}, step=False)
-    yield Case("one-leaves-at-once", ("LEAVE-2",), long, options=padded, use=lone, names=("process 0",))  # fmt: skip  # noqa: E501
+    yield Case(
+        "one-leaves-at-once", ("LEAVE-2",), long, options=padded, use=lone, names=("process 0",)
+    )
 
 
 def test_use(planned: Planned, decide: Decide) -> None:

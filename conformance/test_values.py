@@ -19,7 +19,12 @@ def cases(t: Topology) -> Iterator[Case]:
     yield Case("wide-that-fit", ("VALUE-1",), shards(t, (4, 4), columns=wide), options=plain)
     image = (ID, Column("img", "uint8", (4, 4, 3)), Column("m", "float32", (2, 1)))
     yield Case("images", ("DTYPE-1", "VALUE-1"), shards(t, (4, 4), columns=image), options=plain)
-    yield Case("long-rows", ("VALUE-1",), shards(t, (4, 4), columns=(Column("tokens", "int32", (512,)),)), options=plain)  # fmt: skip  # noqa: E501
+    yield Case(
+        "long-rows",
+        ("VALUE-1",),
+        shards(t, (4, 4), columns=(Column("tokens", "int32", (512,)),)),
+        options=plain,
+    )
     for dtype in ("float32", "float16", "bfloat16", "int16"):
         options = plain | {"dtypes": dtype}
         columns = (ID,) if dtype == "int16" else (Column("i", "uint8"), Column("j", "int8"))
@@ -28,21 +33,57 @@ def cases(t: Topology) -> Iterator[Case]:
         )
     mapping = {"id": "int32", "x": "float16", "u8": "int32"}
     mixed = (ID, X, Column("u8", "uint8"))
-    yield Case("mapping", ("DTYPE-3",), shards(t, (4, 4), columns=mixed), options=plain | {"dtypes": mapping})  # fmt: skip  # noqa: E501
-    yield Case("mapping-padded", ("DTYPE-3",), shards(t, (4, 2), columns=mixed), options=plain | {"dtypes": {**mapping, "u8": "float32"}, "paddings": PADDING})  # fmt: skip  # noqa: E501
+    yield Case(
+        "mapping",
+        ("DTYPE-3",),
+        shards(t, (4, 4), columns=mixed),
+        options=plain | {"dtypes": mapping},
+    )
+    yield Case(
+        "mapping-padded",
+        ("DTYPE-3",),
+        shards(t, (4, 2), columns=mixed),
+        options=plain | {"dtypes": {**mapping, "u8": "float32"}, "paddings": PADDING},
+    )
     unknown = {"id": "int32", "x": "float32", "nope": "int8"}
-    yield Case("mapping-unknown", ("DTYPE-4",), shards(t, (4, 4)), options=plain | {"dtypes": unknown}, names=("nope",))  # fmt: skip  # noqa: E501
+    yield Case(
+        "mapping-unknown",
+        ("DTYPE-4",),
+        shards(t, (4, 4)),
+        options=plain | {"dtypes": unknown},
+        names=("nope",),
+    )
     for values in ("big", "huge"):
         columns = (ID, Column("v", "int64", values=values))
         asked = plain | {"dtypes": {"id": "int32", "v": "float32"}}
         if values == "huge":
-            yield Case("int64-to-float32-huge", ("VALUE-2",), shards(t, (4, 4), columns=columns), options=asked)  # fmt: skip  # noqa: E501
-        yield Case(f"int64-{values}", ("VALUE-3",), shards(t, (4, 4), columns=columns), options=plain, names=("v",))  # fmt: skip  # noqa: E501
+            yield Case(
+                "int64-to-float32-huge",
+                ("VALUE-2",),
+                shards(t, (4, 4), columns=columns),
+                options=asked,
+            )
+        yield Case(
+            f"int64-{values}",
+            ("VALUE-3",),
+            shards(t, (4, 4), columns=columns),
+            options=plain,
+            names=("v",),
+        )
     late = (ID, Column("v", "int64", values="big_from_row_5"))
-    yield Case("int64-late", ("VALUE-3",), shards(t, (4, 4), columns=late), options=plain, names=("v",))  # fmt: skip  # noqa: E501
+    yield Case(
+        "int64-late", ("VALUE-3",), shards(t, (4, 4), columns=late), options=plain, names=("v",)
+    )
     beyond = (ID, Column("v", "float64", values="beyond_float32"))
-    yield Case("float-beyond", ("VALUE-4",), shards(t, (4, 4), columns=beyond), options=plain, names=("v",))  # fmt: skip  # noqa: E501
-    for values, dtype in {"string": "str", "object": "object", "ragged": "object", "date": "datetime64[s]"}.items():  # fmt: skip  # noqa: E501
+    yield Case(
+        "float-beyond", ("VALUE-4",), shards(t, (4, 4), columns=beyond), options=plain, names=("v",)
+    )
+    for values, dtype in {
+        "string": "str",
+        "object": "object",
+        "ragged": "object",
+        "date": "datetime64[s]",
+    }.items():
         columns = (ID, Column("v", dtype, values=values))
         whole = shards(t, (4, 4), columns=columns)
         yield Case(f"kind-{values}", ("VALUE-5",), whole, options=plain, names=("v",))
@@ -50,11 +91,13 @@ def cases(t: Topology) -> Iterator[Case]:
             one = changed(shards(t, (4, 4), columns=(ID, Column("v"))), -1, columns=columns)
             yield Case(f"kind-{values}-on-one", ("VALUE-6",), one, options=plain)
     uneven = changed(shards(t, (4, 4)), -1, short="x")
-    yield Case("columns-uneven", ("VALUE-7",), uneven, options=plain, names=("x",), kinds=("memory",))  # fmt: skip  # noqa: E501
+    yield Case(
+        "columns-uneven", ("VALUE-7",), uneven, options=plain, names=("x",), kinds=("memory",)
+    )
     if t.processes > 1:
-        one = list(shards(t, (4, 4), columns=(ID, Column("v", "int64"))))
-        one[-1] = shards(t, (4, 4), columns=late)[-1]
-        yield Case("int64-late-on-one", ("VALUE-3",), tuple(one), options=plain, names=("v",))
+        fitting = shards(t, (4, 4), columns=(ID, Column("v", "int64")))
+        one = changed(fitting, -1, columns=late)
+        yield Case("int64-late-on-one", ("VALUE-3",), one, options=plain, names=("v",))
     # Below and above the size from which a copy is made in the background; aligned, and not.
     for name, cells in {"small": 64, "large": 128 * 1024}.items():
         for offset in (0, 16):
@@ -65,7 +108,14 @@ def cases(t: Topology) -> Iterator[Case]:
             )
             held = Use(hold=True)
             if name == "small" or t.processes == 2:
-                yield Case(f"reused-{name}-{offset}", ("VALUE-8",), reused, options=plain, use=held, kinds=("memory",))  # fmt: skip  # noqa: E501
+                yield Case(
+                    f"reused-{name}-{offset}",
+                    ("VALUE-8",),
+                    reused,
+                    options=plain,
+                    use=held,
+                    kinds=("memory",),
+                )
 
 
 def test_values(planned: Planned, decide: Decide) -> None:
