@@ -69,6 +69,9 @@ def warm_up() -> None:
     array = jax.make_array_from_process_local_data(rows, local)
     jax.block_until_ready(jax.device_put(array, NamedSharding(mesh, PartitionSpec())))
     jax.block_until_ready(_sums([array]))
+    # What is loaded by now stays: a collection after each case then looks at that case alone.
+    gc.collect()
+    gc.freeze()
 
 
 def _epochs(case: Case, process: int, make: Callable[[], Iterator[Any]]) -> None:
