@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,50 @@ def _fail(case: Case, process: int) -> Callable[[Batch], Any]:
     return collate
 
 
+def _bare(case: Case, process: int) -> Callable[[Batch], Any]:
+    """One array instead of a mapping."""
+    del case, process
+    return lambda batch: batch["x"]
+
+
+@dataclass
+class Pair:
+    """A tree of its own, as a model's input might be."""
+
+    first: Any
+    second: Any
+
+
+def _nested(case: Case, process: int) -> Callable[[Batch], Any]:
+    """A mapping that holds a mapping and a tuple."""
+    del case, process
+    return lambda batch: {"a": {"x": batch["x"]}, "t": (batch["id"],)}
+
+
+def _pair(case: Case, process: int) -> Callable[[Batch], Any]:
+    """A registered dataclass."""
+    del case, process
+    register()
+    return lambda batch: Pair(batch["x"], {"id": batch["id"]})
+
+
+def register() -> None:
+    """Make ``Pair`` a tree for JAX, on a process where it is not yet one."""
+    import jax
+
+    if not getattr(Pair, "registered", False):
+        jax.tree_util.register_dataclass(Pair, ["first", "second"], [])
+        Pair.registered = True  # type: ignore[attr-defined]
+
+
+#: Where a collate function puts a column that does not stay at the top.
+PATHS: dict[str, dict[str, str]] = {
+    "bare": {"x": ""},
+    "nested": {"x": "['a']['x']", "id": "['t'][0]"},
+    "pair": {"x": ".first", "id": ".second['id']"},
+}
+
+
 def _bare_on_last(case: Case, process: int) -> Callable[[Batch], Any]:
     """One array instead of a mapping, on the last process alone."""
     if process == len(case.shards) - 1:
@@ -46,6 +91,9 @@ def _bare_on_last(case: Case, process: int) -> Callable[[Batch], Any]:
 
 _NAMED: dict[str, Callable[[Case, int], Callable[[Batch], Any]]] = {
     "double": _double,
+    "bare": _bare,
+    "nested": _nested,
+    "pair": _pair,
     "fail": _fail,
     "bare_on_last": _bare_on_last,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,11 +22,17 @@ class Gangs:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._gangs: dict[Kind, tuple[Topology, Gang]] = {}
-        self._stack = contextlib.ExitStack()
 
     def run(self, case: Case, topology: Topology, kind: Kind) -> list[Outcome]:
         """Run the case on every process of the topology; one outcome a process."""
         gang = self._gang(topology, kind)
+        try:
+            return self._run(gang, case, topology, kind)
+        finally:
+            if case.spoils:
+                self._end(kind)
+
+    def _run(self, gang: Gang, case: Case, topology: Topology, kind: Kind) -> list[Outcome]:
         sources: Sequence[tuple[Any, ...]] = [()] * topology.processes
         if kind == "ray":
             sources = [(shard,) for shard in ray_shards(case, topology.processes)]
@@ -42,18 +47,18 @@ class Gangs:
         current = self._gangs.get(kind)
         if current is not None and current[0] == topology:
             return current[1]
-        if current is not None:
-            del self._gangs[kind]
-            current[1].close()
+        self._end(kind)
         backend = "ray" if kind == "ray" else "local"
         gang = Gang(topology.processes, topology.devices, backend=backend)
         self._gangs[kind] = (topology, gang)
         gang.prepare(warm_up)
         return gang
 
+    def _end(self, kind: Kind) -> None:
+        if kind in self._gangs:
+            self._gangs.pop(kind)[1].close()
+
     def close(self) -> None:
         """End every process."""
-        while self._gangs:
-            _, (_, gang) = self._gangs.popitem()
-            gang.close()
-        self._stack.close()
+        for kind in list(self._gangs):
+            self._end(kind)

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from conformance.checks import Trial, checks_of
+from conformance.checks import checks_of
 from conformance.model import Case, Topology
 from conformance.observations import Seen, broke, read, stuck
 from conformance.oracle import Ending, Expectation, expect_case
+from conformance.shardings import row_divisor
+from conformance.trial import Trial
 from harness import Died, Hung, Outcome, Undecided
 
 Kind = Literal["pass", "fail", "hang", "crash", "undecided"]
@@ -26,8 +28,10 @@ class Verdict:
 def judge(case: Case, topology: Topology, outcomes: Sequence[Outcome]) -> dict[str, Verdict]:
     """The verdict of one run on each clause that its case names."""
     seen = read(outcomes)
-    if any(isinstance(o, Hung | Died | Undecided) for o in outcomes):
-        verdict = _no_end(seen, outcomes)
+    # A process that the case itself kills or stops is not what is judged.
+    judged = [o for o in outcomes if o.rank not in case.use.lost]
+    if any(isinstance(o, Hung | Died | Undecided) for o in judged):
+        verdict = _no_end(seen, judged)
         return dict.fromkeys(case.clauses, verdict)
     if broken := broke(seen):
         return dict.fromkeys(case.clauses, Verdict("crash", broken))
@@ -55,7 +59,7 @@ def expectations(case: Case, topology: Topology) -> dict[int, Expectation]:
     """What the oracle expects of each epoch of a case; empty for a split, whose parts are Ray's."""
     if case.split is not None:
         return {}
-    base = expect_case(case, topology.devices)
+    base = expect_case(case, row_divisor(case.sharding, topology))
     if case.use.style == "interleaved":
         return {0: base, 1: base}
     epochs = {}

@@ -101,15 +101,23 @@ class Use:
     but the last of several. ``step``: whether each batch is followed by a computation across
     processes. ``style``: ``plain``; ``thread`` (all of it in a thread that is not the main one);
     ``reader_thread`` (a thread iterates, the main thread steps); ``mesh`` (inside ``jax.set_mesh``
-    of a two-axis mesh); ``interleaved`` (two iterators in turns). ``hold``: batches are kept, and
-    looked at only at the end. ``move``: each batch is also moved to another sharding.
+    of a two-axis mesh); ``interleaved`` (two iterators in turns); ``crossed`` (the same, opened in
+    the other order by odd processes, and with names if ``named``); ``again`` (one
+    iterable, iterated anew for each epoch). ``absent`` processes never start to iterate. ``lost``
+    maps a process to the signal that it sends itself after its first batch. ``hold``: batches are
+    kept, and looked at only at the end. ``move``: each batch is also moved to another sharding.
     ``slow_step_s``: seconds that a process waits in each of its steps.
     """
 
     epochs: int = 1
     leave: Mapping[int, int] = field(default_factory=dict)
     step: bool = True
-    style: Literal["plain", "thread", "reader_thread", "mesh", "interleaved"] = "plain"
+    style: Literal[
+        "plain", "thread", "reader_thread", "mesh", "interleaved", "crossed", "again"
+    ] = "plain"
+    named: bool = False
+    absent: tuple[int, ...] = ()
+    lost: Mapping[int, Literal["SIGKILL", "SIGSTOP"]] = field(default_factory=dict)
     hold: bool = False
     move: bool = False
     slow_step_s: Mapping[int, float] = field(default_factory=dict)
@@ -121,8 +129,10 @@ class Case:
 
     ``shards`` has one entry a process, or ``split`` says how one dataset is shared.
     ``options`` are given to every process; ``own_options`` are one process's beside them.
-    ``collate`` names a function of ``collates.py``. ``names`` are words that the error must hold.
-    ``expect`` overrides what the oracle computes (see ``oracle.Expectation``).
+    ``collate`` names a function of ``collates.py``, and ``delivers`` the columns that it makes, if
+    they are others. ``sharding`` names one of ``shardings.py``; with
+    ``same_rows`` every process reads the rows of process 0. ``names`` are words that the error
+    must hold.
     """
 
     name: str
@@ -132,10 +142,24 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     own_options: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     collate: str = ""
+    delivers: tuple[Column, ...] = ()
+    sharding: str = ""
+    same_rows: bool = False
     use: Use = Use()
     names: tuple[str, ...] = ()
     kinds: tuple[Kind, ...] = ("memory", "ray")
     synchronize: bool | None = True
+
+    @property
+    def spoils(self) -> bool:
+        """Whether processes end it in different states, so that the next case wants fresh ones."""
+        leaves = self.use.leave
+        alone = bool(leaves) and (len(leaves) < len(self.shards) or len(set(leaves.values())) > 1)
+        return alone or bool(self.use.absent or self.use.lost) or self.use.style == "crossed"
+
+    def owner(self, process: int) -> int:
+        """Whose rows ``process`` reads."""
+        return 0 if self.same_rows else process
 
     def options_of(self, process: int) -> dict[str, Any]:
         """The keyword arguments that ``process`` gives to the iterator, but for ``collate_fn``."""

@@ -35,6 +35,7 @@ class SeenBatch:
     """One batch: its arrays by column name, and what a computation across processes gave."""
 
     leaves: dict[str, SeenLeaf]
+    tree: str = ""
     sums: list[float] | None = None
     moved: list[Array] | None = None
 
@@ -66,6 +67,8 @@ class Seen:
     outcome: Outcome
     epochs: dict[int, SeenEpoch]
     left_threads: tuple[str, ...]
+    logs: tuple[dict[str, Any], ...] = ()
+    stats: tuple[dict[str, Any], ...] = ()
 
     @property
     def process(self) -> int:
@@ -76,7 +79,13 @@ class Seen:
 def read(outcomes: Sequence[Outcome]) -> list[Seen]:
     """Turn the records of every process into observations."""
     return [
-        Seen(o, _epochs(o.events), o.left_threads if isinstance(o, Finished) else ())
+        Seen(
+            o,
+            _epochs(o.events),
+            o.left_threads if isinstance(o, Finished) else (),
+            tuple(e.fields for e in o.events if e.kind == "log"),
+            tuple(e.fields for e in o.events if e.kind == "stats"),
+        )
         for o in outcomes
     ]
 
@@ -85,13 +94,14 @@ def _epochs(events: Sequence[Event]) -> dict[int, SeenEpoch]:
     epochs: dict[int, SeenEpoch] = {}
     for event in events:
         fields = event.fields
-        if "epoch" not in fields:
+        if event.kind not in ("next", "batch", "step", "stepped", "moved", "end"):
             continue
         epoch = epochs.setdefault(fields["epoch"], SeenEpoch())
         match event.kind:
             case "batch":
                 leaves = [_leaf(leaf) for leaf in fields["leaves"]]
-                epoch.batches.append(SeenBatch({_column(leaf.path): leaf for leaf in leaves}))
+                columns = {_column(leaf.path): leaf for leaf in leaves}
+                epoch.batches.append(SeenBatch(columns, fields.get("tree", "")))
             case "stepped":
                 epoch.batches[fields["k"]].sums = fields["sums"]
             case "moved":
@@ -104,7 +114,8 @@ def _epochs(events: Sequence[Event]) -> dict[int, SeenEpoch]:
 
 def _column(path: str) -> str:
     """``['x']`` is the column x; the path of a bare array is empty."""
-    return path[2:-2] if path.startswith("['") and path.endswith("']") else path
+    top = path.startswith("['") and path.endswith("']") and "[" not in path[1:]
+    return path[2:-2] if top else path
 
 
 def _leaf(fields: dict[str, Any]) -> SeenLeaf:
@@ -112,7 +123,13 @@ def _leaf(fields: dict[str, Any]) -> SeenLeaf:
         none = np.empty((0,), np.float32)
         return SeenLeaf(fields["path"], (), "", none, (), None, fields["type"])
     shards = fields["shards"]
-    data = [s["data"] for s in shards]
+    # Copies of the same rows on several devices count once, and must be the same.
+    spans = {tuple(s["index"][0]) if s["index"] else (): s["data"] for s in reversed(shards)}
+    kind = "jax.Array"
+    for s in shards:
+        if not np.array_equal(s["data"], spans[tuple(s["index"][0]) if s["index"] else ()]):
+            kind = "jax.Array whose copies differ"
+    data = [spans[span] for span in sorted(spans)]
     whole = np.concatenate(data) if data and data[0].ndim else np.empty((0,), np.float32)
     devices = tuple((s["device"], *s["index"][0]) for s in shards if s["index"])
     return SeenLeaf(
@@ -122,6 +139,7 @@ def _leaf(fields: dict[str, Any]) -> SeenLeaf:
         whole,
         devices,
         fields.get("sharding"),
+        kind,
     )
 
 

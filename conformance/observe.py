@@ -6,11 +6,15 @@ are written as they happen, so that a rank that hangs or dies leaves what it saw
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import logging
+import os
 import queue
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -18,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from conformance import shardings
 from conformance.collates import collate_of
 from conformance.model import Case, Kind
 from conformance.sources import MemorySource
@@ -34,14 +39,49 @@ def observe(subject: Subject, case: Case, kind: Kind, source: Any = None) -> Non
     iterate = subject.load()
     options = case.options_of(process)
 
-    def make() -> Iterator[Any]:
-        own = source if kind == "ray" else MemorySource(case.shards[process], process)
-        if case.collate:
-            options["collate_fn"] = collate_of(case, process, kind)
-        return iter(iterate(own, **options))
+    own = source if kind == "ray" else MemorySource(case.shards[process], case.owner(process))
+    if case.collate:
+        options["collate_fn"] = collate_of(case, process, kind)
+    if case.sharding:
+        options["sharding"] = shardings.make(case.sharding)
+    iterables: list[Iterable[Any]] = []
 
+    def make(**other: Any) -> Iterator[Any]:
+        if not iterables or case.use.style != "again":
+            iterables.append(iterate(own, **options, **other))
+        return iter(iterables[-1])
+
+    logging.getLogger().addHandler(log := _Log(logging.WARNING))
+    try:
+        if process not in case.use.absent:
+            _use(case, process, make)
+    finally:
+        logging.getLogger().removeHandler(log)
+    _record_stats(iterables)
+    iterables.clear()
+    gc.collect()
+
+
+class _Log(logging.Handler):
+    """Records what is logged as a warning or worse."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one line."""
+        rank.record("log", logger=record.name, level=record.levelname, text=record.getMessage())
+
+
+def _record_stats(iterables: list[Iterable[Any]]) -> None:
+    """Record the ledger of each epoch, where the subject keeps one."""
+    for iterable in iterables:
+        stats = getattr(iterable, "stats", None)
+        if callable(stats):
+            for one in stats():
+                rank.record("stats", **dataclasses.asdict(one))
+
+
+def _use(case: Case, process: int, make: Callable[..., Iterator[Any]]) -> None:
     match case.use.style:
-        case "plain":
+        case "plain" | "again":
             _epochs(case, process, make)
         case "thread":
             _in_thread(lambda: _epochs(case, process, make))
@@ -51,8 +91,9 @@ def observe(subject: Subject, case: Case, kind: Kind, source: Any = None) -> Non
             with jax.set_mesh(user_mesh()):
                 _epochs(case, process, make)
         case "interleaved":
-            _interleaved(case, process, make)
-    gc.collect()
+            _interleaved(case, process, [make, make])
+        case "crossed":
+            _interleaved(case, process, _crossed(case, process, make))
 
 
 def user_mesh() -> Mesh:
@@ -64,11 +105,12 @@ def user_mesh() -> Mesh:
 def warm_up() -> None:
     """One collective over each mesh that a case may use, so that none pays for its first use."""
     mesh = user_mesh()
-    local = np.ones((jax.local_device_count(),), np.float32)
     rows = NamedSharding(mesh, PartitionSpec(("replica", "shard")))
-    array = jax.make_array_from_process_local_data(rows, local)
-    jax.block_until_ready(jax.device_put(array, NamedSharding(mesh, PartitionSpec())))
-    jax.block_until_ready(_sums([array]))
+    for sharding in (rows, *(shardings.make(name) for name in shardings.NAMES)):
+        whole = np.ones((jax.device_count(),), np.float32)
+        array = jax.make_array_from_callback(whole.shape, sharding, whole.__getitem__)
+        jax.block_until_ready(jax.device_put(array, NamedSharding(mesh, PartitionSpec())))
+        jax.block_until_ready(_sums([array]))
     # What is loaded by now stays: a collection after each case then looks at that case alone.
     gc.collect()
     gc.freeze()
@@ -105,6 +147,9 @@ def _one_epoch(
                 held.append(batch)
             else:
                 _batch(case, process, epoch, k, batch)
+            if process in case.use.lost:
+                rank.record("lost", signal=case.use.lost[process])
+                os.kill(os.getpid(), signal.Signals[case.use.lost[process]])
         else:
             how = "endless"
     except Exception as caught:  # noqa: BLE001  any error is what is observed here
@@ -120,11 +165,23 @@ def _one_epoch(
     return error is None
 
 
-def _interleaved(case: Case, process: int, make: Callable[[], Iterator[Any]]) -> None:
+def _crossed(
+    case: Case, process: int, make: Callable[..., Iterator[Any]]
+) -> list[Callable[[], Iterator[Any]]]:
+    """Two iterators that odd processes make in the other order; named if the case names them."""
+    made: dict[int, Iterator[Any]] = {}
+    for which in (0, 1) if process % 2 == 0 else (1, 0):
+        name = {"name": f"crossed-{which}"} if case.use.named else {}
+        # Of other dtypes, so that to mix the two is to be found out.
+        made[which] = make(**name, **({"dtypes": "float32"} if which else {}))
+    return [lambda: made[0], lambda: made[1]]
+
+
+def _interleaved(case: Case, process: int, makers: list[Callable[[], Iterator[Any]]]) -> None:
     """Two iterators in turns, recorded as epochs 0 and 1."""
     which = 0
     try:
-        pair = [make(), make()]
+        pair = [make() for make in makers]
         live = [0, 1]
         for k in range(MANY):
             for which in list(live):
@@ -145,7 +202,8 @@ def _interleaved(case: Case, process: int, make: Callable[[], Iterator[Any]]) ->
 def _batch(case: Case, process: int, epoch: int, k: int, batch: Any) -> None:
     """Record one batch and, if the case steps, the value of a computation across processes."""
     leaves = jax.tree_util.tree_flatten_with_path(batch)[0]
-    rank.record("batch", epoch=epoch, k=k, leaves=[_leaf(path, leaf) for path, leaf in leaves])
+    seen = [_leaf(path, leaf) for path, leaf in leaves]
+    rank.record("batch", epoch=epoch, k=k, tree=str(jax.tree.structure(batch)), leaves=seen)
     arrays = [leaf for _, leaf in leaves]
     if case.use.move:
         mesh = user_mesh()

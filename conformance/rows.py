@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.model import Column, Shard
+from conformance.model import ID, Column, Shard
 
 Array = NDArray[np.generic]
 
@@ -58,6 +58,8 @@ def _late(_column: Column, process: int, rows: NDArray[np.int64]) -> Array:
 
 _MAKERS: dict[str, Callable[[Column, int, NDArray[np.int64]], Array]] = {
     "coded": _coded,
+    # What the collate function "double" makes of the column id.
+    "double_id": lambda _c, p, r: _coded(ID, p, r) * 2,
     # Just beyond int32, and far beyond it but exact in float32.
     "big": lambda _c, p, r: _code("int64", p, r) + 2**31,
     "huge": lambda _c, p, r: _code("int64", p, r) * 2**40,

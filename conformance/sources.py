@@ -57,7 +57,7 @@ def ray_shards(case: Case, processes: int) -> list[Any]:
     """One Ray ``Dataset`` or ``DataIterator`` a process, made in the parent."""
     if case.split is not None:
         return _split(case.split, processes)
-    return [_dataset(shard, process) for process, shard in enumerate(case.shards)]
+    return [_dataset(shard, case.owner(process)) for process, shard in enumerate(case.shards)]
 
 
 def _table(columns: dict[str, Array]) -> Any:

@@ -59,6 +59,8 @@ class Subject:
         if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
             return ""
         given = {name for p in (0, *case.own_options) for name in case.options_of(p)}
+        given |= {"sharding"} if case.sharding else set()
+        given |= {"name"} if case.use.named else set()
         return ", ".join(sorted(given - set(signature.parameters)))
 
 

@@ -14,7 +14,7 @@ def cases(t: Topology) -> Iterator[Case]:
     dropped = {"batch_size": B, "drop_last": True}
     neither = {"batch_size": B}
     for name, options in {"padded": padded, "dropped": dropped, "neither": neither}.items():
-        yield Case(f"all-empty-{name}", ("EMPTY-3",), shards(t, ()), options=options)
+        yield Case(f"all-empty-{name}", ("EMPTY-3", "EMPTY-6"), shards(t, ()), options=options)
         yield Case(f"all-no-rows-{name}", ("EMPTY-3",), shards(t, (0,)), options=options)
     if t.processes == 1:
         return

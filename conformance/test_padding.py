@@ -48,8 +48,14 @@ def cases(t: Topology) -> Iterator[Case]:
     for name, (word, paddings) in wrong.items():
         options = {"batch_size": B, "paddings": paddings}
         yield Case(f"mapping-{name}", ("PAD-6",), shards(t, (4, 2)), options=options, names=(word,))
+    masked = one | {"mask_column": "real"}
+    yield Case("mask-tail", ("MASK-1",), shards(t, (4, 1)), options=masked)
+    dropped = {"batch_size": B, "drop_last": True, "mask_column": "real"}
+    yield Case("mask-dropped", ("MASK-1",), shards(t, (4, 4, 1)), options=dropped)
     if t.processes == 1:
         return
+    yield Case("mask-uneven", ("MASK-1",), shards(t, (4, 4), (3,)), options=masked)
+    yield Case("mask-empty", ("MASK-1",), shards(t, (4, 2), ()), options=masked)
     yield Case("value-tail-on-one", ("PAD-1", "PAD-3"), shards(t, (4, 4), (4, 1)), options=one)
     yield Case("value-batch-on-one", ("PAD-1", "PAD-3"), shards(t, (4, 4), (4,)), options=one)
     yield Case(

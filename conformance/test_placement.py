@@ -21,6 +21,22 @@ def cases(t: Topology) -> Iterator[Case]:
     moving = Use(move=True)
     yield Case("moved", ("PLACE-4",), shards(t, (4, 4)), options={"batch_size": B}, use=moving)
     yield Case("moved-tail", ("PLACE-4",), shards(t, (4, 2)), options=padded, use=moving)
+    uneven = shards(t, (4, 4), (3,), columns=(ID, X))
+    for name, clause in {"data_model": "SHARD-1", "two_axes": "SHARD-2"}.items():
+        yield Case(
+            f"{name}-even", (clause,), shards(t, (4, 4)), options={"batch_size": B}, sharding=name
+        )
+        yield Case(f"{name}-uneven", (clause,), uneven, options=padded, sharding=name)
+    ones = shards(t, (1, 2))
+    yield Case(
+        "data_model-ones", ("SHARD-1",), ones, options={"batch_size": 1}, sharding="data_model"
+    )
+    same = shards(t, (4, 3))
+    yield Case(
+        "replicated-same", ("SHARD-3",), same, options=padded, sharding="replicated", same_rows=True
+    )
+    if t.processes > 1:
+        yield Case("replicated-other", ("SHARD-4",), same, options=padded, sharding="replicated")
     if t.processes > 1:
         uneven = shards(t, (4, 4), (3,), columns=(ID, X))
         yield Case("uneven", PLACE, uneven, options=padded)

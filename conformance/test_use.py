@@ -25,6 +25,13 @@ def cases(t: Topology) -> Iterator[Case]:
     yield Case("epochs-even", ("EPOCH-1",), even, options={"batch_size": B}, use=Use(epochs=3))
     yield Case("epochs-padded", ("EPOCH-2",), uneven, options=padded, use=Use(epochs=3))
     yield Case("epochs-dropped", ("EPOCH-2",), uneven, options=dropped, use=Use(epochs=3))
+    again = Use(style="again", epochs=3)
+    yield Case("again-padded", ("EPOCH-3",), uneven, options=padded, use=again)
+    yield Case("again-dropped", ("EPOCH-3",), uneven, options=dropped, use=again)
+    for name, options in {"padded": padded, "dropped": dropped}.items():
+        yield Case(f"ledger-{name}", ("LEDGER-1",), uneven, options=options)
+    leaving = Use(leave=dict.fromkeys(range(t.processes), 2))
+    yield Case("ledger-left", ("LEDGER-1",), even, options=padded, use=leaving)
     for clause, style in {
         "TWO-1": "interleaved",
         "THREAD-1": "thread",

@@ -31,6 +31,10 @@ def cases(t: Topology) -> Iterator[Case]:
         yield Case(
             f"one-{dtype}", ("DTYPE-2",), shards(t, (4, 4), columns=columns), options=options
         )
+    for dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        columns = (Column("i", "uint8"), Column("j", "int8"))
+        given = shards(t, (4, 4), columns=columns)
+        yield Case(f"ml-{dtype}", ("VALUE-9",), given, options=plain | {"dtypes": dtype})
     mapping = {"id": "int32", "x": "float16", "u8": "int32"}
     mixed = (ID, X, Column("u8", "uint8"))
     yield Case(

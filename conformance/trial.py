@@ -1,0 +1,63 @@
+"""One run of one case, as checks read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from conformance.collates import PATHS
+from conformance.model import Case, Column, Topology
+from conformance.observations import Seen, SeenBatch, SeenEpoch
+from conformance.oracle import Expectation, Part
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of one case: what was expected of each epoch and what each process saw."""
+
+    case: Case
+    topology: Topology
+    expected: dict[int, Expectation]
+    seen: list[Seen]
+
+    def epochs(self) -> Iterator[tuple[int, Expectation, list[SeenEpoch]]]:
+        """Each epoch: its number, what was expected, and what each process saw of it."""
+        for number, expectation in self.expected.items():
+            yield number, expectation, [s.epochs.get(number, SeenEpoch()) for s in self.seen]
+
+    def batches(self) -> Iterator[tuple[str, int, Part, SeenBatch]]:
+        """Each batch that was both expected and seen: where, process, its part, the batch."""
+        for number, expectation, epochs in self.epochs():
+            for process, epoch in enumerate(epochs):
+                for k, (part, batch) in enumerate(
+                    zip(expectation.parts[process], epoch.batches, strict=False)
+                ):
+                    yield at(self, number, process, k), process, part, batch
+
+
+#: Gives words for the first thing that is wrong in a trial, or none.
+Check = Callable[[Trial], str]
+
+
+def at(trial: Trial, epoch: int, process: int, k: int | None = None) -> str:
+    """Where in a trial something is, in words."""
+    where = f"process {process}"
+    if len(trial.expected) > 1:
+        where = f"epoch {epoch}, {where}"
+    return where if k is None else f"{where}, batch {k}"
+
+
+def columns_of(case: Case, process: int) -> tuple[Column, ...]:
+    """The columns that a process's batches must have: its own, or its peers' if it has no rows."""
+    if case.delivers:
+        return case.delivers
+    donor = next((s for s in (case.shards[process], *case.shards) if s.rows), case.shards[process])
+    return donor.columns
+
+
+def key_of(case: Case, process: int, column: Column) -> str:
+    """Under which name a column is seen in a batch; empty for a bare array."""
+    paths = PATHS.get(case.collate)
+    if paths is not None:
+        return paths[column.name]
+    return "" if case.shards[process].bare else column.name
