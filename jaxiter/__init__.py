@@ -1,1 +1,1 @@
-"""JAX batches from uneven shards on many processes: no hang, no silent change, a reason for every stop."""
+"""JAX batches from uneven shards on many processes: no hang, and a reason for every stop."""

@@ -1,6 +1,6 @@
 """What the iterator raises, and how an error travels from the process it is about to all others.
 
-All errors are `JaxIterError`s. Those that Ray's iterator reports as a `ValueError` are one here too.
+All errors are `JaxIterError`s. What Ray's iterator reports as a `ValueError` is one here too.
 """
 
 from collections.abc import Mapping
