@@ -4,7 +4,7 @@ All errors are `JaxIterError`s. What Ray's iterator reports as a `ValueError` is
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -133,14 +133,14 @@ class Note:
 
     Attributes:
         kind: Name of a class of this module.
-        details: Keyword arguments of that class, such as `column`.
+        details: Further keyword arguments of that class, such as `column`.
     """
 
     kind: str
     message: str
     process: int | None = None
     batch: int | None = None
-    details: Mapping[str, str | None] = field(default_factory=dict)
+    details: tuple[tuple[str, str | None], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value from which `from_json` makes an equal note."""
@@ -155,12 +155,12 @@ class Note:
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "Note":
         """Return the note that `to_json` described."""
-        return Note(**value)
+        return Note(**{**value, "details": tuple(value["details"].items())})
 
     def error(self, cause: BaseException | None = None) -> JaxIterError:
         """Return the error, chained to `cause` if that is known here."""
         kind = _KINDS.get(self.kind, InternalError)
-        error = kind(self.message, process=self.process, batch=self.batch, **self.details)
+        error = kind(self.message, process=self.process, batch=self.batch, **dict(self.details))
         error.__cause__ = cause
         return error
 
@@ -182,7 +182,7 @@ def note_of(error: BaseException, process: int, batch: int) -> Note:
             _short(_with_process(str(error), process)),
             process if error.process is None else error.process,
             batch if error.batch is None else error.batch,
-            details,
+            tuple(details.items()),
         )
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Note(
