@@ -6,7 +6,7 @@ its own devices. `jax.device_put` to a global sharding would do both, hidden.
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jaxiter.casting import x64_enabled
 from jaxiter.errors import OptionError
@@ -91,7 +91,10 @@ def split_rows(intervals: dict[int, set[tuple[int, int]]], rows: int) -> RowSpli
 
 def default_sharding() -> NamedSharding:
     """Return Ray's: all devices along one axis `data`, in the order that suits their network."""
-    devices = mesh_utils.create_device_mesh((jax.device_count(),))
+    try:
+        devices = mesh_utils.create_device_mesh((jax.device_count(),))
+    except Exception:  # noqa: BLE001  # whatever it is, Ray falls back to this, and so the same mesh
+        devices = np.array(jax.devices())
     spec = PartitionSpec("data")  # type: ignore[no-untyped-call]
     return NamedSharding(Mesh(devices, ("data",)), spec)
 
@@ -197,79 +200,81 @@ class Placement:
         Returns:
             For each a global array of shape (rows * count, *trailing), `count` splits.
         """
-        plans = [self._plan(len(leaf), leaf.shape[1:]) for leaf in leaves]
-        pieces = [
-            leaf[index] for leaf, plan in zip(leaves, plans, strict=True) for index in plan.local
-        ]
-        targets = [target for plan in plans for target in plan.targets]
+        # One call for all parts of an array: a put a device takes several times as long.
         with _x64_set(self._x64):
-            placed = jax.device_put(pieces, targets)
-            arrays: list[jax.Array] = []
-            start = 0
-            for plan in plans:
-                stop = start + len(plan.targets)
-                arrays.append(
-                    jax.make_array_from_single_device_arrays(
-                        plan.shape, self.sharding, placed[start:stop]
-                    )
-                )
-                start = stop
-        return arrays
+            return [self._put(leaf) for leaf in leaves]
+
+    def _put(self, leaf: np.ndarray) -> jax.Array:
+        plan = self._plan(len(leaf), leaf.shape[1:])
+        return jax.make_array_from_callback(
+            plan.shape, self.sharding, lambda index: leaf[plan.local(index)]
+        )
 
     def _plan(self, rows: int, trailing: tuple[int, ...]) -> "_Plan":
         plan = self._plans.get((rows, trailing))
         if plan is None:
             shape = (rows * self.split.count, *trailing)
-            plan = _plan(self.sharding, shape, rows)
-            self._plans[rows, trailing] = plan
+            plan = self._plans[rows, trailing] = _Plan.of(self.sharding, shape, rows)
         return plan
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """How one array goes to this process's devices.
+    """How the rows of one process make up its part of a global array.
 
     Attributes:
         shape: Of the global array.
-        local: For each device its part of the process's rows.
-        targets: The devices.
+        starts: For the first global row of each of this process's row shards, the first local one.
+        height: Rows of a row shard.
     """
 
     shape: tuple[int, ...]
-    local: tuple[Index, ...]
-    targets: tuple[Any, ...]
+    starts: dict[int, int]
+    height: int
+
+    @staticmethod
+    def of(sharding: Sharding, shape: tuple[int, ...], rows: int) -> "_Plan":
+        """Return the plan; ValueError if arrays of `shape` cannot have this sharding."""
+        indices = sharding.addressable_devices_indices_map(shape).values()
+        starts = sorted({_interval(index, shape[0])[0] for index in indices})
+        height = rows // len(starts)
+        return _Plan(shape, {start: i * height for i, start in enumerate(starts)}, height)
+
+    def local(self, index: Index | None) -> Index:
+        """Return the part of the process's rows that stands at `index` of the global array."""
+        assert index is not None  # JAX asks for addressable parts alone
+        start = self.starts[index[0].start or 0]
+        return slice(start, start + self.height), *index[1:]
 
 
-def _plan(sharding: Sharding, shape: tuple[int, ...], rows: int) -> _Plan:
-    indices = sharding.addressable_devices_indices_map(shape)
-    starts = sorted({_interval(index, shape[0])[0] for index in indices.values() if index})
-    height = rows // len(starts)
-    local = []
-    targets = []
-    for device, index in indices.items():
-        assert index is not None  # only of devices outside the sharding
-        at = starts.index(_interval(index, shape[0])[0]) * height
-        local.append((slice(at, at + height), *index[1:]))
-        targets.append(SingleDeviceSharding(device, memory_kind=sharding.memory_kind))
-    return _Plan(shape, tuple(local), tuple(targets))
+def held_rows(
+    sharding: Sharding, process_of: Callable[[jax.Device], int]
+) -> tuple[dict[int, set[tuple[int, int]]], int]:
+    """Return the intervals of rows that each process holds of some number of rows, and that number.
+
+    Args:
+        sharding: Splits rows, the first dimension, and maybe more dimensions.
+        process_of: The process that has a device.
+
+    Raises:
+        ValueError: Not a NamedSharding, and not for arrays of one dimension.
+    """
+    # Any number of shards along a dimension divides the number of devices.
+    rows = len(sharding.device_set)
+    spec = sharding.spec if isinstance(sharding, NamedSharding) else ()
+    held: dict[int, set[tuple[int, int]]] = {}
+    for device, index in sharding.devices_indices_map((rows,) * max(1, len(spec))).items():
+        held.setdefault(process_of(device), set()).add(_interval(index, rows))
+    return held, rows
 
 
 def _row_split(sharding: Sharding) -> RowSplit:
-    # Any number of shards along one dimension divides the number of devices.
-    devices = len(sharding.device_set)
-    spec = sharding.spec if isinstance(sharding, NamedSharding) else ()
     try:
-        indices = sharding.devices_indices_map((devices,) * max(1, len(spec)))
-        held: dict[int, set[tuple[int, int]]] = {
-            process: set() for process in range(jax.process_count())
-        }
-        device: Any
-        for device, index in indices.items():
-            held[device.process_index].add(_interval(index or (), devices))
-        return split_rows(held, devices)
+        held, rows = held_rows(sharding, lambda device: int(device.process_index))
+        return split_rows({process: set() for process in range(jax.process_count())} | held, rows)
     except ValueError as error:
         raise OptionError(
-            f"sharding must split rows, the first dimension, evenly between all processes, but of "
+            "sharding must split rows, the first dimension, evenly between all processes, but of "
             f"{sharding} this is so: {error}.",
             argument="sharding",
             value=sharding,
@@ -309,7 +314,7 @@ def _ids(devices: list[Any]) -> Any:
     return f"{len(ids)} devices, sha256 {hashlib.sha256(repr(ids).encode()).hexdigest()}"
 
 
-def _interval(index: Index, rows: int) -> tuple[int, int]:
+def _interval(index: Index | None, rows: int) -> tuple[int, int]:
     start, stop, _ = index[0].indices(rows) if index else (0, rows, 1)
     return start, stop
 
