@@ -179,6 +179,8 @@ class _Copy(NamedTuple):
     def _copy_rounded(self) -> None:
         """Copy floats or complex numbers into a float or complex dtype that may hold fewer."""
         source, out = self.source, self.out
+        if not np.can_cast(source.dtype, out.dtype, "unsafe"):
+            source = source.astype(np.float32)  # holds any of the small floats of ml_dtypes
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             np.copyto(out, source, casting="unsafe")
         if out.dtype.kind != "c":

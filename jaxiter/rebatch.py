@@ -223,9 +223,14 @@ def _join_tables(tables: Sequence[Any], site: Site) -> Any:
         return tables[0]
     import pyarrow
 
+    names = set(tables[0].column_names)
+    for table in tables[1:]:
+        for name in sorted(names ^ set(table.column_names)):
+            raise site.error(name, "the source emits Arrow tables with and without this column.")
     try:
+        # Columns of nulls alone, which have no type of their own, take the type of the others.
         return pyarrow.concat_tables(tables, promote_options="default")
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
         raise site.error(
             None, f"the source emits Arrow tables that cannot be joined: {error}"
         ) from error
