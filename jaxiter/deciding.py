@@ -4,6 +4,7 @@ Only process 0 decides, time-outs included, so that no two processes can decide 
 process that fails or leaves is answered at once; otherwise a decision waits for whom it needs.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -50,6 +51,11 @@ class Timing:
             abort_on_loss=abort_on_loss,
             abort_grace_s=min(30.0, timeout_s),
         )
+
+    @staticmethod
+    def alone() -> "Timing":
+        """Return the timing of a process that waits for no other."""
+        return Timing(math.inf, warn_s=math.inf)
 
     @property
     def silence_s(self) -> float:

@@ -194,6 +194,19 @@ def note_of(error: BaseException, process: int, batch: int) -> Note:
     )
 
 
+def internal_note(error: BaseException, process: int, batch: int) -> Note:
+    """Return an error of the iterator's own machinery in the form that travels."""
+    if isinstance(error, JaxIterError):
+        return note_of(error, process, batch)
+    return Note(
+        "InternalError",
+        f"process {process}, batch {batch}: the iterator failed with {type(error).__name__}: "
+        f"{_short(str(error))}. Its traceback is in the log of process {process}.",
+        process,
+        batch,
+    )
+
+
 def _with_process(message: str, process: int) -> str:
     return message if f"process {process}" in message else f"process {process}: {message}"
 

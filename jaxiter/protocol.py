@@ -146,6 +146,12 @@ class Machine:
         elif self._final is not None:
             self._log_idle_failure()
 
+    def broke(self, note: Note) -> None:
+        """Take in that the others cannot be reached any more: stop here, alone."""
+        if self._final is None:
+            self._error = self._error or note
+            self._final = Final(error=note)
+
     # How far it goes.
 
     @property
@@ -172,8 +178,9 @@ class Machine:
 
     def left(self) -> None:
         """Take in that the consumer will not come back: it left, or knows how it ended."""
-        self._left = True
-        self._left_early = self.final is None
+        if not self._left:
+            self._left = True
+            self._left_early = self.final is None
 
     def batch_placed(self) -> None:
         """Take in that one more batch left the host buffer."""
@@ -251,6 +258,12 @@ class Machine:
         """On process 0, the decisions that all others have read."""
         return 0 if self._decider is None else self._decider.seen_by_all
 
+    def waited_s(self, now: float) -> float:
+        """Return for how long the consumer has been waiting for a decision; 0 if it is not."""
+        if self._waiting_since is None or not self._starves():
+            return 0.0
+        return max(now - self._waiting_since, 1e-3)
+
     @property
     def has_room(self) -> bool:
         """Whether the source should be asked for another batch."""
@@ -315,9 +328,7 @@ class Machine:
         )
 
     def _report(self, now: float) -> Report:
-        waited_s = 0.0
-        if self._starves() and self._waiting_since is not None:
-            waited_s = max(now - self._waiting_since, 1e-3)
+        waited_s = self.waited_s(now)
         hello = None if self.started else self._hello
         full = self.started and not self.has_room
         return Report(self._standing(), hello, self._seen, waited_s, full)
@@ -355,8 +366,7 @@ class Machine:
             return True
         if now - self._sent_at >= self._timing.beat_s:
             return True
-        waited_s = 0.0 if self._waiting_since is None else now - self._waiting_since
-        if self._starves() and waited_s >= self._wait_report_s() and not self._wait_is_told():
+        if self.waited_s(now) >= self._wait_report_s() and not self._wait_is_told():
             return True
         said = self._sent.standing.held
         if self._held == said:

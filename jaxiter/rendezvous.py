@@ -143,7 +143,7 @@ def service() -> CoordinationService | None:
         from jax._src import distributed
     except ImportError as error:
         raise RendezvousError(_moved("there is no jax._src.distributed")) from error
-    state = getattr(distributed, "global_state", None)
+    state: Any = getattr(distributed, "global_state", None)
     if not hasattr(state, "client"):
         raise RendezvousError(_moved("jax._src.distributed has no global_state.client"))
     if state.client is None:
