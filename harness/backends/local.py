@@ -18,9 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import cloudpickle
-
-from harness import guardian
+from harness import guardian, travel
 from harness.backends import Call, Ended, GangStartError, Gone, Topology
 from harness.backends.frames import Inbox, frame
 from harness.output import Tails
@@ -211,8 +209,8 @@ class LocalSession:
     def encode(self, call: Call) -> Sequence[bytes]:
         """Pickle the call, once when all ranks get the same."""
         if all(args is call.args[0] for args in call.args):
-            return [cloudpickle.dumps((call.fn, call.args[0], call.kwargs))] * len(call.args)
-        return [cloudpickle.dumps((call.fn, args, call.kwargs)) for args in call.args]
+            return [travel.dumps((call.fn, call.args[0], call.kwargs))] * len(call.args)
+        return [travel.dumps((call.fn, args, call.kwargs)) for args in call.args]
 
     def send(self, calls: Sequence[bytes]) -> None:
         """Begin a run."""
@@ -287,7 +285,7 @@ class LocalSession:
             samples[rank] = (
                 Sample(0.0, record_bytes=size)
                 if seen is None
-                else Sample(seen.cpu_s, seen.runnable, seen.stopped, size)
+                else Sample(seen.demand_s, seen.stopped, size)
             )
         return samples
 
@@ -302,7 +300,7 @@ class LocalSession:
             for each in signals:
                 self._ranks[rank].process.send_signal(each)
         deadline_s = time.monotonic() + STACKS_LIMIT_S
-        taken = {rank: "" for rank in ranks}
+        taken = dict.fromkeys(ranks, "")
         waiting = set(ranks)
         while waiting and time.monotonic() < deadline_s:
             time.sleep(0.03)
