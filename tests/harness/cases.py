@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from harness import rank
@@ -82,7 +83,7 @@ def _raise() -> NoReturn:
     raise error
 
 
-FAULTS = {
+FAULTS: dict[str, Callable[[], object]] = {
     "sleep": sleep_for_ever,
     "raise": _raise,
     "sys.exit(0)": lambda: sys.exit(0),

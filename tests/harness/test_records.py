@@ -107,12 +107,12 @@ def test_a_strange_line_is_an_event_of_its_own() -> None:
 
 def test_threads_may_record_at_once(recorder: Recorder, path: Path) -> None:
     """Events of several threads are whole, numbered without gaps, in the order of the record."""
-    threads = [
-        threading.Thread(
-            target=lambda: [recorder.record("x", {"a": np.arange(50)}) for _ in range(100)]
-        )
-        for _ in range(4)
-    ]
+
+    def record_many() -> None:
+        for _ in range(100):
+            recorder.record("x", {"a": np.arange(50)})
+
+    threads = [threading.Thread(target=record_many) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
