@@ -166,7 +166,7 @@ def test_bad_data_names_column_process_and_batch(
         ({"paddings": -1, "dtypes": "uint8"}, "x", "the padding -1"),
         ({"paddings": {"x": 0, "y": 0.5}, "dtypes": "int8"}, "y", "the padding 0.5"),
         ({"mask_column": "x"}, "x", "Choose another name"),
-        ({"collate_fn": lambda b: b["x"], "mask_column": "m"}, "m", "a batch is a leaf"),
+        ({"collate_fn": lambda b: b["x"], "mask_column": "m"}, "m", "a batch is one array"),
         ({"collate_fn": lambda b: {"x": b["x"][:1]}}, "x", "1 rows for 2"),
         ({"collate_fn": lambda _: {}}, None, "no columns"),
         ({"collate_fn": lambda _: 3}, "", "no array"),
