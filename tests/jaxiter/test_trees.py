@@ -102,7 +102,7 @@ def test_a_dict_keeps_the_order_of_its_columns() -> None:
 
     assert one == other
     assert list(unflatten(one, [0, 1])) == ["b", "a"]
-    assert list(unflatten(Schema.from_json(one.to_json()), [0, 1])) == ["b", "a"]
+    assert json.dumps(one.to_json()) == json.dumps(other.to_json())
 
 
 def test_columns_are_named_by_their_path() -> None:
