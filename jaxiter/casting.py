@@ -27,8 +27,8 @@ _WHY_UNSUPPORTED = {
     "U": "text. Encode it as numbers before the batch is made, or drop the column",
     "S": "bytes. Encode them as numbers before the batch is made, or drop the column",
     "T": "text. Encode it as numbers before the batch is made, or drop the column",
-    "O": "Python objects: text, or rows of unequal length or type. "
-    "Make all rows one shape and dtype (pad ragged lists), or drop the column",
+    "O": "Python objects, such as text, dates, or lists, which may be of unequal length. "
+    "Pad lists to one length and np.stack them into one array of numbers, or drop the column",
     "M": "dates. Turn them into integers, say with .astype('int64'), or drop the column",
     "m": "durations. Turn them into integers, say with .astype('int64'), or drop the column",
 }

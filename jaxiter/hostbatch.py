@@ -68,11 +68,15 @@ def _batches(
     source: Iterator[Any], options: Options, process: int, x64: bool
 ) -> Iterator[HostBatch]:
     last: Schema | None = None
+    checked: trees.Node | None = None
     try:
         for index, pieces in enumerate(rebatch(source, options.batch_size, process)):
             site = Site(process, index)
             parts = _collated(pieces, options, site)
             tree = parts[0].tree
+            if tree is not checked and tree != checked:
+                _check_names("dtypes", options.dtypes, tuple(tree.names()), site)
+                checked = tree
             leaves = _final_leaves(parts, options, x64, site)
             rows = len(leaves[0])
             if options.mask_column is not None:
@@ -119,10 +123,8 @@ def _collated(pieces: list[Piece], options: Options, site: Site) -> list[TreePie
 def _final_leaves(
     parts: list[TreePiece], options: Options, x64: bool, site: Site
 ) -> list[np.ndarray]:
-    names = tuple(parts[0].tree.names())
-    _check_names("dtypes", options.dtypes, names, site)
     leaves = []
-    for position, name in enumerate(names):
+    for position, name in enumerate(parts[0].tree.names()):
         arrays = [part.arrays[position] for part in parts]
         wanted = _for_column(options.dtypes, name)
         targets = {final_dtype(array.dtype, wanted, x64, name, site) for array in arrays}
@@ -142,7 +144,8 @@ def _with_mask(
     if tree.kind != "dict":
         raise site.error(
             mask_column,
-            f"mask_column adds a column to a dict of columns, but a batch is a {tree.kind}. "
+            f"mask_column adds a column to a dict of columns, but a batch is "
+            f"{'one array' if tree.kind == 'leaf' else f'a {tree.kind}'}. "
             "Return a dict from collate_fn, or leave out mask_column.",
         )
     if mask_column in tree.keys:

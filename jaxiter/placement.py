@@ -177,15 +177,24 @@ class Placement:
                 "process. Set `drop_last=True`, or fill it up with `paddings`.",
             )
         for column in schema.columns:
-            try:
-                self._plan(rows, column.shape)
-            except ValueError as error:
+            shape = (rows * self.split.count, *column.shape)
+            reason = self._misfit(shape)
+            if reason:
                 raise site.error(
                     column.name,
-                    f"arrays of shape ({rows * self.split.count}, "
-                    f"{', '.join(map(str, column.shape))}) cannot have the sharding "
-                    f"{self.sharding}: {error}. Change the sharding, or the shape of the column.",
-                ) from error
+                    f"arrays of shape {shape} cannot have the sharding asked for: {reason}. Change "
+                    "the sharding, or the shape of the column.",
+                )
+
+    def _misfit(self, shape: tuple[int, ...]) -> str:
+        """Say why arrays of `shape` cannot have the sharding; empty if they can."""
+        if isinstance(self.sharding, NamedSharding) and len(self.sharding.spec) > len(shape):
+            return f"{self.sharding.spec} is for {len(self.sharding.spec)} dimensions or more"
+        try:
+            self.sharding.shard_shape(shape)
+        except ValueError as error:
+            return str(error)
+        return ""
 
     def put(self, leaves: Sequence[np.ndarray]) -> list[jax.Array]:
         """Place the rows of this process.

@@ -52,7 +52,7 @@ class Node:
         return (self.kind == "leaf") + sum(child.leaf_count() for child in self.children)
 
     def to_json(self) -> Any:
-        """Return a JSON value from which `from_json` builds an equal structure anywhere."""
+        """Return a JSON value, equal for equal structures, from which `from_json` builds one."""
         if self.kind in ("leaf", "none"):
             return self.kind
         value: dict[str, Any] = {
@@ -64,8 +64,6 @@ class Node:
             value["type"] = self.type
         if self.static:
             value["static"] = [[name, item] for name, item in self.static]
-        if self.order:
-            value["order"] = list(self.order)
         return value
 
     @staticmethod
@@ -79,7 +77,6 @@ class Node:
             children=tuple(Node.from_json(child) for child in value["children"]),
             type=value.get("type", ""),
             static=tuple((name, _tupled(item)) for name, item in value.get("static", ())),
-            order=tuple(value.get("order", ())),
         )
 
     def classes(self) -> Iterator["Node"]:

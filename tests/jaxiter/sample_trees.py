@@ -13,7 +13,7 @@ class Tokens:
 
     ids: Any
     weights: Any
-    split: str = field(default="train", metadata={"static": True})
+    split: Any = field(default="train", metadata={"static": True})
 
 
 @dataclass

@@ -16,7 +16,7 @@ from jaxiter.buffers import ALIGNMENT, aligned_empty, is_immutable
     st.lists(st.integers(0, 5), max_size=3).map(tuple),
     st.sampled_from(["bool", "int4", "float16", "bfloat16", "float8_e5m2", "complex128"]),
 )
-def test_aligned_empty_is_aligned_contiguous_and_writable(shape, dtype):
+def test_aligned_empty_is_aligned_contiguous_and_writable(shape: Any, dtype: Any) -> None:
     """The array has the shape and dtype asked for, and starts on a 64-byte boundary."""
     array = aligned_empty(shape, np.dtype(dtype))
 
@@ -69,12 +69,12 @@ def _table() -> Any:
 
 
 @pytest.mark.parametrize("name", IMMUTABLE)
-def test_memory_that_nobody_can_write_to_is_known(name):
+def test_memory_that_nobody_can_write_to_is_known(name: Any) -> None:
     """Read-only arrays over bytes or over immutable Arrow buffers are immutable."""
     assert is_immutable(IMMUTABLE[name]())
 
 
 @pytest.mark.parametrize("name", MUTABLE)
-def test_memory_that_somebody_could_write_to_is_not_trusted(name):
+def test_memory_that_somebody_could_write_to_is_not_trusted(name: Any) -> None:
     """A read-only array is not immutable while something writable is behind it."""
     assert not is_immutable(MUTABLE[name]())

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from jaxiter.errors import OptionError
 from jaxiter.options import make_options
 
 
-def test_the_defaults_are_rays_but_for_synchronisation():
+def test_the_defaults_are_rays_but_for_synchronisation() -> None:
     """Ray's arguments have Ray's defaults, except that processes agree."""
     options = make_options()
 
@@ -49,7 +50,7 @@ def test_the_defaults_are_rays_but_for_synchronisation():
         ("paddings", np.zeros(2)),
         ("local_shuffle_buffer_size", 0),
         ("local_shuffle_seed", 1.5),
-        ("sharding", PartitionSpec("data")),
+        ("sharding", "data"),
         ("mask_column", ""),
         ("mask_column", 1),
         ("name", ""),
@@ -61,7 +62,7 @@ def test_the_defaults_are_rays_but_for_synchronisation():
         ("on_peer_loss", "ignore"),
     ],
 )
-def test_a_bad_value_is_named(argument, value):
+def test_a_bad_value_is_named(argument: Any, value: Any) -> None:
     """Each argument refuses what it cannot use; the error names argument, rule and value."""
     with pytest.raises(OptionError) as caught:
         make_options(**{argument: value})
@@ -73,11 +74,10 @@ def test_a_bad_value_is_named(argument, value):
     assert "got " in str(error)
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numbers_of_numpy_are_numbers() -> None:
     """Sizes and paddings may come as numpy scalars."""
-    options = make_options(
-        batch_size=np.int64(4), paddings={"x": np.float32(0.5), "y": np.array(True)}
-    )
+    four: Any = np.int64(4)
+    options = make_options(batch_size=four, paddings={"x": np.float32(0.5), "y": np.array(True)})
 
     assert options.batch_size == 4
     assert options.paddings == {"x": 0.5, "y": True}
@@ -95,28 +95,28 @@ def test_numbers_of_numpy_are_numbers():
         (bool, "bool"),
     ],
 )
-def test_dtypes_come_in_every_form_that_jax_takes(given, name):
+def test_dtypes_come_in_every_form_that_jax_takes(given: Any, name: Any) -> None:
     """A dtype may be a class, a name, a dtype, or one of ml_dtypes; native byte order is meant."""
-    options = make_options(dtypes={"x": given, "y": None})
+    dtypes: Any = make_options(dtypes={"x": given, "y": None}).dtypes
 
-    assert options.dtypes["x"].name == name
-    assert options.dtypes["x"].isnative
-    assert options.dtypes["y"] is None
+    assert dtypes["x"].name == name
+    assert dtypes["x"].isnative
+    assert dtypes["y"] is None
 
 
-def test_no_limit_is_infinity():
+def test_no_limit_is_infinity() -> None:
     """sync_timeout_s=None waits for ever."""
     assert make_options(sync_timeout_s=None).sync_timeout_s == math.inf
 
 
-def test_drop_last_wins_over_paddings():
+def test_drop_last_wins_over_paddings() -> None:
     """With both, nothing is padded."""
     assert make_options(paddings=0).pads
     assert not make_options(paddings=0, drop_last=True).pads
     assert not make_options().pads
 
 
-def test_what_is_agreed_is_json_and_leaves_out_what_may_differ():
+def test_what_is_agreed_is_json_and_leaves_out_what_may_differ() -> None:
     """The agreed options survive JSON and do not depend on prefetch, seed or collate function."""
     one = make_options(
         batch_size=8, dtypes={"b": "int8", "a": None}, paddings={"b": math.nan, "a": 1j}
@@ -137,7 +137,7 @@ def test_what_is_agreed_is_json_and_leaves_out_what_may_differ():
     assert json.loads(json.dumps(one)) == one
 
 
-def test_equal_paddings_are_agreed_whatever_their_type():
+def test_equal_paddings_are_agreed_whatever_their_type() -> None:
     """0, 0.0 and False are one padding, and so are they in JSON."""
     texts = {json.dumps(make_options(paddings=value).agreed()) for value in (0, 0.0, False)}
 
@@ -159,18 +159,19 @@ def test_equal_paddings_are_agreed_whatever_their_type():
         {"synchronize_batches": False},
     ],
 )
-def test_a_difference_that_matters_is_seen(changed):
+def test_a_difference_that_matters_is_seen(changed: Any) -> None:
     """Each option that must match shows in what is agreed."""
-    before = {"batch_size": 8, "paddings": 0}
+    before: dict[str, Any] = {"batch_size": 8, "paddings": 0}
 
     assert make_options(**before).agreed() != make_options(**(before | changed)).agreed()
 
 
-def test_the_default_sharding_is_agreed_as_what_it_is():
+def test_the_default_sharding_is_agreed_as_what_it_is() -> None:
     """Passing Ray's sharding is the same as passing none."""
     mesh = Mesh(np.array(jax.devices()), ("data",))
-    explicit = NamedSharding(mesh, PartitionSpec("data"))
+    partitions: Any = PartitionSpec
+    explicit = NamedSharding(mesh, partitions("data"))
 
     assert make_options(sharding=explicit).agreed() == make_options().agreed()
-    replicated = NamedSharding(mesh, PartitionSpec())
+    replicated = NamedSharding(mesh, partitions())
     assert make_options(sharding=replicated).agreed() != make_options().agreed()

@@ -1,6 +1,7 @@
 """Tests of jaxiter.padding."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def column(dtype: str) -> Schema:
         ("float8_e4m3fn", math.inf),
     ],
 )
-def test_a_padding_that_the_dtype_cannot_hold_raises(dtype, value):
+def test_a_padding_that_the_dtype_cannot_hold_raises(dtype: Any, value: Any) -> None:
     """The error names column, dtype and value, before anything is padded."""
     with pytest.raises(DataError, match=f"column 'x': the padding .* dtype {dtype}") as caught:
         check_padding(column(dtype), make_options(paddings=value), SITE)
@@ -83,7 +84,7 @@ def test_a_padding_that_the_dtype_cannot_hold_raises(dtype, value):
         ("complex64", 1j),
     ],
 )
-def test_a_padding_that_the_dtype_holds_is_used(dtype, value):
+def test_a_padding_that_the_dtype_holds_is_used(dtype: Any, value: Any) -> None:
     """Whole numbers and bools arrive exactly; a float is rounded as the column's own are."""
     checked = column(dtype)
     check_padding(checked, make_options(paddings=value), SITE)
@@ -96,7 +97,7 @@ def test_a_padding_that_the_dtype_holds_is_used(dtype, value):
 
 
 @given(st.integers(1, 6), st.integers(1, 6))
-def test_padding_comes_after_the_real_rows(rows, batch_size):
+def test_padding_comes_after_the_real_rows(rows: Any, batch_size: Any) -> None:
     """Real rows keep their place and values; the rest is the column's own padding."""
     rows = min(rows, batch_size)
     leaves = [
@@ -116,29 +117,30 @@ def test_padding_comes_after_the_real_rows(rows, batch_size):
     assert [a.dtype, m.dtype, z.dtype] == [np.int32, np.bool_, np.float32]
 
 
-def test_a_full_batch_is_not_copied():
+def test_a_full_batch_is_not_copied() -> None:
     """The leaves of a full batch are handed on."""
     leaves = [np.zeros(4, np.int32)]
 
     assert padded(leaves, column("int32"), make_options(batch_size=4, paddings=0), SITE) is leaves
 
 
-def test_padding_alone_has_the_trailing_shapes_of_the_schema():
+def test_padding_alone_has_the_trailing_shapes_of_the_schema() -> None:
     """A batch without a real row has the peers' shapes and dtypes."""
     described = schema(x=np.zeros((1, 4, 3), np.float16), y=np.zeros((1, 0), np.int8))
 
     x, y = padding_only(described, make_options(batch_size=2, paddings=0), SITE)
 
-    assert (x.shape, x.dtype, y.shape, y.dtype) == ((2, 4, 3), np.float16, (2, 0), np.int8)
+    assert (x.shape, x.dtype.name) == ((2, 4, 3), "float16")
+    assert (y.shape, y.dtype.name) == ((2, 0), "int8")
 
 
-def test_nothing_is_checked_where_nothing_is_padded():
+def test_nothing_is_checked_where_nothing_is_padded() -> None:
     """drop_last wins over paddings, so a padding that does not fit is no error."""
     check_padding(column("uint8"), make_options(paddings=-1, drop_last=True), SITE)
     check_padding(column("uint8"), make_options(), SITE)
 
 
-def test_a_mapping_of_one_entry_serves_a_bare_array():
+def test_a_mapping_of_one_entry_serves_a_bare_array() -> None:
     """As with Ray, the name does not count for a batch that is one array."""
     tree, leaves = flatten(np.zeros(1, np.int32), SITE)
     bare = schema_of(tree, leaves, SITE)

@@ -41,7 +41,7 @@ def expected_sizes(rows: int, batch_size: int) -> list[int]:
 
 
 @given(sizes, st.integers(1, 9))
-def test_arrays_are_cut_to_size_in_order(sizes, batch_size):
+def test_arrays_are_cut_to_size_in_order(sizes: Any, batch_size: Any) -> None:
     """Every row comes once, in order; each batch but the last is full, and none is empty."""
     batches = joined(emitted(sizes), batch_size)
 
@@ -53,7 +53,7 @@ def test_arrays_are_cut_to_size_in_order(sizes, batch_size):
 
 
 @given(sizes, st.integers(1, 9))
-def test_tables_are_cut_to_size_in_order(sizes, batch_size):
+def test_tables_are_cut_to_size_in_order(sizes: Any, batch_size: Any) -> None:
     """The same holds for Arrow tables, which stay tables."""
     source = (pa.table({"id": batch["id"]}) for batch in emitted(sizes))
 
@@ -64,7 +64,7 @@ def test_tables_are_cut_to_size_in_order(sizes, batch_size):
 
 
 @given(sizes, st.integers(1, 9))
-def test_frames_are_cut_to_size_in_order(sizes, batch_size):
+def test_frames_are_cut_to_size_in_order(sizes: Any, batch_size: Any) -> None:
     """The same holds for pandas frames, whose index starts at 0 in each."""
     source = (pd.DataFrame({"id": batch["id"]}) for batch in emitted(sizes))
 
@@ -95,7 +95,9 @@ def reusing(make: Any, sizes: list[int]) -> Any:
     ids=["arrays", "table", "frame"],
 )
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=6), st.integers(1, 9))
-def test_rows_that_wait_survive_the_reuse_of_a_buffer(make, sizes, batch_size):
+def test_rows_that_wait_survive_the_reuse_of_a_buffer(
+    make: Any, sizes: Any, batch_size: Any
+) -> None:
     """Rows kept for the next batch are the ones emitted, whatever the source does to its buffer."""
     rows = []
     for pieces in rebatch(reusing(make, sizes), batch_size, 0):
@@ -104,14 +106,14 @@ def test_rows_that_wait_survive_the_reuse_of_a_buffer(make, sizes, batch_size):
     assert rows == list(range(sum(sizes)))
 
 
-def test_a_source_batch_of_the_right_size_is_not_copied():
+def test_a_source_batch_of_the_right_size_is_not_copied() -> None:
     """Exactly one full piece is handed on as it came."""
     source = emitted([4, 4])
 
     assert joined(source, 4)[1]["id"] is source[1]["id"]
 
 
-def test_immutable_rows_are_kept_without_a_copy():
+def test_immutable_rows_are_kept_without_a_copy() -> None:
     """Rows over bytes may wait where they are."""
     rows = np.frombuffer(bytes(24), np.int64)
 
@@ -120,7 +122,7 @@ def test_immutable_rows_are_kept_without_a_copy():
     assert np.shares_memory(join(pieces, SITE)["id"], rows)
 
 
-def test_a_source_is_not_asked_for_more_than_a_batch_needs():
+def test_a_source_is_not_asked_for_more_than_a_batch_needs() -> None:
     """The first batch is there as soon as its rows are."""
 
     def source() -> Any:
@@ -145,13 +147,13 @@ def test_a_source_is_not_asked_for_more_than_a_batch_needs():
         ([None, "text"], "no array"),
     ],
 )
-def test_what_cannot_be_joined_raises(source, words):
+def test_what_cannot_be_joined_raises(source: Any, words: Any) -> None:
     """Rows of different columns, dtypes, shapes or formats are never forced into one batch."""
     with pytest.raises(DataError, match=words):
         joined(source, 8)
 
 
-def test_batches_without_rows_or_columns_are_passed_over():
+def test_batches_without_rows_or_columns_are_passed_over() -> None:
     """An empty batch, even of other columns, changes nothing."""
     source = [{}, {"x": np.zeros(0)}, {"a": np.ones(2)}, pa.table({"a": pa.array([], "int8")})]
 

@@ -1,0 +1,352 @@
+"""Ranks as processes of this machine, each in a session of its own, reached by a socket pair."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import guardian, travel
+from harness.backends import Call, Ended, GangStartError, Gone, Topology
+from harness.backends.frames import Inbox, frame
+from harness.output import Tails
+from harness.processes import look_at
+from harness.watchdog import Sample
+
+MARK_NAME = "GANG_MARK"
+STACKS_LIMIT_S = 1.0
+# A process whose socket has closed is about to be gone.
+EXIT_LIMIT_S = 2.0
+_BOOTSTRAP = (
+    "import json, sys; config = json.loads(sys.argv[1]); sys.path[:] = config['sys_path']; "
+    "from harness.backends.local_main import main; main(config)"
+)
+
+
+class LocalBackend:
+    """Starts ranks as processes of this machine. Linux only."""
+
+    default_stall_s = 5.0
+
+    def __init__(self) -> None:
+        self._directory: Path | None = None
+        self._mark = ""
+        self._guardian: subprocess.Popen[bytes] | None = None
+        self._session: LocalSession | None = None
+        self._sessions = 0
+
+    def start(self, topology: Topology) -> LocalSession:
+        """Start the processes; returns when all have run a collective."""
+        if self._guardian is None:
+            self._start_guardian()
+        if self._session is not None:
+            self._session.kill()
+        assert self._directory is not None
+        self._sessions += 1
+        directory = self._directory / str(self._sessions)
+        directory.mkdir()
+        self._session = LocalSession(topology, directory, self._mark)
+        self._session.wait_until_ready()
+        return self._session
+
+    def close(self) -> None:
+        """End the processes and remove the gang's directory."""
+        if self._session is not None:
+            self._session.kill()
+            self._session = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+        if self._guardian is not None:
+            assert self._guardian.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._guardian.stdin.write(b"d")
+            with contextlib.suppress(BrokenPipeError):
+                self._guardian.stdin.close()
+            self._guardian.wait()
+            self._guardian = None
+
+    def _start_guardian(self) -> None:
+        self._mark = f"{MARK_NAME}={secrets.token_hex(8)}"
+        self._directory = Path(tempfile.mkdtemp(prefix="gang-", dir=_short_temp_dir()))
+        environment = {k: v for k, v in os.environ.items() if k != MARK_NAME}
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-I", "-S", guardian.__file__, self._mark, str(self._directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def _short_temp_dir() -> str:
+    # The path of a unix socket has 107 bytes at most.
+    directory = tempfile.gettempdir()
+    return directory if len(directory) <= 60 else "/tmp"  # noqa: S108 - mkdtemp makes it private
+
+
+@dataclass
+class _Rank:
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    record_fd: int
+    stacks_path: Path
+    inbox: Inbox = field(default_factory=Inbox)
+    outbox: memoryview = field(default_factory=lambda: memoryview(b""))
+    ready: bool = False
+    gone: bool = False
+
+
+class LocalSession:
+    """Processes of this machine that share one `jax.distributed` session."""
+
+    def __init__(self, topology: Topology, directory: Path, mark: str) -> None:
+        self._topology = topology
+        self._directory = directory
+        self._mark = mark
+        self._killed = False
+        self._selector = selectors.DefaultSelector()
+        self._ranks: dict[int, _Rank] = {}
+        pipes: dict[int, int] = {}
+        try:
+            for rank in range(topology.processes):
+                self._ranks[rank], pipes[rank] = self._spawn(rank)
+                control = self._ranks[rank].control
+                self._selector.register(control, selectors.EVENT_READ, rank)
+        finally:
+            self._tails = Tails(pipes)
+
+    def _spawn(self, rank: int) -> tuple[_Rank, int]:
+        topology = self._topology
+        name, _, value = self._mark.partition("=")
+        environment = {
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONUNBUFFERED": "1",
+            **topology.env,
+            name: value,
+        }
+        if "XLA_FLAGS" in environment:
+            # It would contradict jax_num_cpu_devices.
+            environment["XLA_FLAGS"] = " ".join(
+                flag
+                for flag in environment["XLA_FLAGS"].split()
+                if not flag.startswith("--xla_force_host_platform_device_count")
+            )
+        ours, theirs = socket.socketpair()
+        read_end, write_end = os.pipe()
+        record_path = self._directory / f"{rank}.record"
+        record_fd = os.open(record_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        stacks_path = self._directory / f"{rank}.stacks"
+        config = {
+            "sys_path": [
+                str(Path(entry).resolve()) if entry == "" else entry for entry in sys.path
+            ],
+            "rank": rank,
+            "processes": topology.processes,
+            "devices_per_process": topology.devices_per_process,
+            "control_fd": theirs.fileno(),
+            "record_path": str(record_path),
+            "stacks_path": str(stacks_path),
+            "coordinator": f"unix:{self._directory}/c",
+            "jax_config": dict(topology.jax_config),
+            "start_timeout_s": topology.start_timeout_s,
+        }
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP, json.dumps(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(write_end)
+        ours.setblocking(False)
+        return _Rank(process, ours, record_fd, stacks_path), read_end
+
+    def wait_until_ready(self) -> None:
+        """Wait until all ranks say that they have run a collective.
+
+        Raises:
+            GangStartError: one died before, or not all were ready in time.
+        """
+        deadline_s = time.monotonic() + self._topology.start_timeout_s
+        gone: list[Gone] = []
+        while missing := [rank for rank, state in self._ranks.items() if not state.ready]:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or gone:
+                # The death of one ends others: whose output says why may still come.
+                gone += [each for each in self.poll(0.5 if gone else 0) if isinstance(each, Gone)]
+                text = _start_failure(missing, gone, self._topology.start_timeout_s)
+                outputs = "".join(f"\n--- output of rank {r}:\n{self.output(r)}" for r in missing)
+                self.kill()
+                raise GangStartError(text + outputs)
+            for told in self.poll(left_s):
+                if isinstance(told, Gone):
+                    gone.append(told)
+                else:
+                    self._ranks[told.rank].ready = True
+
+    def encode(self, call: Call) -> Sequence[bytes]:
+        """Pickle the call, once when all ranks get the same."""
+        if all(args is call.args[0] for args in call.args):
+            return [travel.dumps((call.fn, call.args[0], call.kwargs))] * len(call.args)
+        return [travel.dumps((call.fn, args, call.kwargs)) for args in call.args]
+
+    def send(self, calls: Sequence[bytes]) -> None:
+        """Begin a run."""
+        self._tails.clear()
+        for rank, payload in enumerate(calls):
+            state = self._ranks[rank]
+            # The rank appends: its next write goes to the new end.
+            os.ftruncate(state.record_fd, 0)
+            state.outbox = memoryview(frame(payload))
+            self._write(rank)
+
+    def poll(self, timeout_s: float) -> Sequence[Ended | Gone]:
+        """Wait until some rank has ended or is gone."""
+        told: list[Ended | Gone] = []
+        for key, mask in self._selector.select(timeout_s):
+            rank: int = key.data
+            if mask & selectors.EVENT_WRITE:
+                self._write(rank)
+            if mask & selectors.EVENT_READ:
+                report = self._read(rank)
+                if report is not None:
+                    told.append(report)
+        return told
+
+    def _write(self, rank: int) -> None:
+        state = self._ranks[rank]
+        try:
+            while state.outbox:
+                state.outbox = state.outbox[state.control.send(state.outbox) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            state.outbox = memoryview(b"")  # it is gone: reading says so
+        if not state.gone:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if state.outbox else 0)
+            if self._selector.get_key(state.control).events != events:
+                self._selector.modify(state.control, events, rank)
+
+    def _read(self, rank: int) -> Ended | Gone | None:
+        state = self._ranks[rank]
+        try:
+            chunk = state.control.recv(1 << 20)
+        except BlockingIOError:
+            return None
+        except OSError:
+            chunk = b""
+        if chunk:
+            report = state.inbox.add(chunk)
+            return None if report is None else Ended(rank, report)
+        self._selector.unregister(state.control)
+        state.gone = True
+        return self._exit(rank, EXIT_LIMIT_S)
+
+    def _exit(self, rank: int, limit_s: float) -> Gone:
+        try:
+            status = self._ranks[rank].process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            # It has closed its socket and lives on: nobody can reach it any more.
+            self._ranks[rank].process.kill()
+            return Gone(rank)
+        if status >= 0:
+            return Gone(rank, exit_status=status)
+        return Gone(rank, signal=signal.Signals(-status).name)
+
+    def sample(self, ranks: Collection[int]) -> Mapping[int, Sample]:
+        """Look at processes."""
+        samples = {}
+        for rank in ranks:
+            state = self._ranks[rank]
+            seen = look_at(state.process.pid)
+            size = os.fstat(state.record_fd).st_size
+            samples[rank] = (
+                Sample(0.0, record_bytes=size)
+                if seen is None
+                else Sample(seen.demand_s, seen.stopped, size)
+            )
+        return samples
+
+    def stacks(self, ranks: Collection[int]) -> Mapping[int, str]:
+        """Ask each rank's faulthandler; a stopped one is asked last, and continued for it."""
+        stopped = {r for r in ranks if (s := look_at(self._ranks[r].process.pid)) and s.stopped}
+        taken = self._dump(set(ranks) - stopped, [signal.SIGUSR1])
+        return {**taken, **self._dump(stopped, [signal.SIGUSR1, signal.SIGCONT])}
+
+    def _dump(self, ranks: Collection[int], signals: Sequence[signal.Signals]) -> dict[int, str]:
+        for rank in ranks:
+            for each in signals:
+                self._ranks[rank].process.send_signal(each)
+        deadline_s = time.monotonic() + STACKS_LIMIT_S
+        taken = dict.fromkeys(ranks, "")
+        waiting = set(ranks)
+        while waiting and time.monotonic() < deadline_s:
+            time.sleep(0.03)
+            for rank in list(waiting):
+                text = self._ranks[rank].stacks_path.read_text(errors="replace")
+                # Written thread by thread: done when it no longer grows.
+                if text and text == taken[rank]:
+                    waiting.discard(rank)
+                taken[rank] = text
+        return {
+            rank: text or "no stacks: the process did not answer" for rank, text in taken.items()
+        }
+
+    def record(self, rank: int) -> bytes:
+        """Read a rank's record file."""
+        fd = self._ranks[rank].record_fd
+        return os.pread(fd, os.fstat(fd).st_size, 0)
+
+    def output(self, rank: int) -> str:
+        """Give the tail of a rank's stdout and stderr."""
+        return self._tails.text(rank)
+
+    def kill(self) -> None:
+        """SIGKILL all ranks and whatever they have started."""
+        if self._killed:
+            return
+        self._killed = True
+        for state in self._ranks.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(state.process.pid, signal.SIGKILL)
+        for state in self._ranks.values():
+            state.process.wait()
+            state.control.close()
+            os.close(state.record_fd)
+        guardian.kill_marked(self._mark.encode())
+        self._tails.close()
+        self._selector.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _start_failure(missing: list[int], gone: list[Gone], limit_s: float) -> str:
+    names = ", ".join(map(str, missing))
+    if not gone:
+        return f"the gang did not start in start_timeout_s={limit_s:g}: not ready are ranks {names}"
+    deaths = "; ".join(
+        f"rank {g.rank} by {g.signal}" if g.signal else f"rank {g.rank} with status {g.exit_status}"
+        for g in gone
+    )
+    return f"the gang could not start: {deaths} ended first; not ready are ranks {names}"

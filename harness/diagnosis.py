@@ -1,0 +1,95 @@
+"""One sentence that says who waits for whom, from what is known of each rank."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.outcome import describe_event
+from harness.records import Event
+
+_FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|^<frozen ")
+# Words, in the innermost lines of a stack, that tell what a thread waits in.
+_WAITS = (
+    (re.compile(r"block_until_ready|process_allgather|sync_global_devices|assert_equal|_value\b"
+                r"|device_get|broadcast_one_to_all|/jax/_src/(array|pjit|interpreters)"),
+     "in a collective"),
+    (re.compile(r"wait_at_barrier|blocking_key_value_get|key_value_dir_get|get_live_nodes"),
+     "in the coordination service"),
+    (re.compile(r"\bsleep\("), "asleep"),
+    (re.compile(r"/ray/"), "in Ray"),
+    (re.compile(r"/(threading|queue)\.py|/concurrent/futures/"), "for another thread"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known of one rank when the gang is judged.
+
+    Attributes:
+        state: how it ended (`returned`, `raised ValueError`, `died by SIGKILL`), or `stopped`, or
+            `waits`.
+        last_event: the last event of its record.
+        place: where its main thread waits, from `place_of`.
+    """
+
+    rank: int
+    state: str
+    last_event: Event | None
+    place: str = ""
+
+
+def who_waits_for_whom(views: Sequence[View]) -> str:
+    """Say it in one sentence without the full stop: causes first, then who waits for them."""
+    clauses: dict[str, list[int]] = {}
+    for view in sorted(views, key=lambda view: (_urgency(view), view.rank)):
+        if view.state == "stopped":
+            text = f"stopped (SIGSTOP) after {describe_event(view.last_event)}"
+        else:
+            place = f" {view.place}" if view.place else ""
+            text = f"{view.state}{place} after {describe_event(view.last_event)}"
+        clauses.setdefault(text, []).append(view.rank)
+    return "; ".join(_clause(text, ranks) for text, ranks in clauses.items())
+
+
+def _urgency(view: View) -> int:
+    if view.state == "stopped" or view.state.startswith("died"):
+        return 0
+    return 2 if view.state.startswith("returned") else 1 if view.state.startswith("raised") else 3
+
+
+def _clause(text: str, ranks: list[int]) -> str:
+    one = len(ranks) == 1
+    who = f"rank {ranks[0]}" if one else f"ranks {', '.join(map(str, ranks))}"
+    if text.startswith("waits"):
+        text = text if one else text.replace("waits", "wait", 1)
+    if text.startswith("stopped"):
+        text = f"{'is' if one else 'are'} {text}"
+    return f"{who} {text}"
+
+
+def place_of(stacks: str) -> str:
+    """Where the main thread waits, in few words: `in a collective at step.py:30 (x = f(x))`.
+
+    Args:
+        stacks: what `faulthandler` wrote: one block a thread, innermost frame first, and the main
+            thread last.
+    """
+    blocks = [block for block in re.split(r"\n(?=(?:Current t|T)hread )", stacks) if block.strip()]
+    if not blocks:
+        return ""
+    frames = [match for line in blocks[-1].splitlines() if (match := _FRAME.match(line))]
+    inner = ""
+    for match in frames:
+        file, line = match["file"], int(match["line"])
+        source = linecache.getline(file, line).strip()
+        inner += f"{file} {match['function']} {source}\n"
+        if not _LIBRARY.search(file):
+            wait = next((words for pattern, words in _WAITS if pattern.search(inner)), "")
+            name = file.rpartition("/")[2]
+            shown = f" ({source[:80]})" if source else ""
+            return f"{wait} at {name}:{line} in {match['function']}{shown}".strip()
+    return ""

@@ -1,0 +1,259 @@
+"""A gang: N JAX processes, warm between runs, that give one outcome a rank whatever they do."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from harness import travel
+from harness.backends import Backend, Call, GangStartError, Session, Topology
+from harness.outcome import Outcome, Returned, needs_fresh_processes
+from harness.supervise import Run
+
+__all__ = ["Gang", "GangStartError", "PrepareError"]
+
+
+class PrepareError(RuntimeError):
+    """A function given to `Gang.prepare` did not return on every rank."""
+
+
+class Gang:
+    """N processes of `jax.distributed` on CPU devices, started when made, ended by `close`.
+
+    ```python
+    with Gang(processes=2, devices_per_process=1) as gang:
+        outcomes = gang.run(fn, 1, 2, deadline_s=30)
+    ```
+
+    Args:
+        processes: number of ranks, 1 or more.
+        devices_per_process: CPU devices of each, 1 or more.
+        backend: "local", "ray", or a backend object that no other gang uses.
+        env: environment variables of the ranks, beyond the parent's.
+        jax_config: JAX options of the ranks, by their names.
+        start_timeout_s: how long the ranks may take to start.
+
+    Raises:
+        ValueError: a number is too small, or the backend's name unknown.
+        GangStartError: the ranks did not start.
+    """
+
+    def __init__(
+        self,
+        processes: int = 2,
+        devices_per_process: int = 1,
+        backend: str | Backend = "local",
+        *,
+        env: Mapping[str, str] | None = None,
+        jax_config: Mapping[str, Any] | None = None,
+        start_timeout_s: float = 120.0,
+    ) -> None:
+        for name, value in (
+            ("processes", processes),
+            ("devices_per_process", devices_per_process),
+        ):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a whole number of 1 or more, not {value!r}")
+        if not start_timeout_s > 0:
+            raise ValueError(f"start_timeout_s must be more than 0, not {start_timeout_s!r}")
+        self._topology = Topology(
+            processes, devices_per_process, dict(env or {}), dict(jax_config or {}), start_timeout_s
+        )
+        self._backend = _backend(backend) if isinstance(backend, str) else backend
+        self._busy = threading.Lock()
+        self._pid = os.getpid()
+        self._closed = False
+        self._restarts = 0
+        self._prepared: dict[bytes, Call] = {}
+        self._finalizer = weakref.finalize(self, _close, self._backend, self._pid)
+        self._session: Session | None = None
+        try:
+            self._session = self._backend.start(self._topology)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def processes(self) -> int:
+        """Number of ranks."""
+        return self._topology.processes
+
+    @property
+    def devices_per_process(self) -> int:
+        """Number of CPU devices of each rank."""
+        return self._topology.devices_per_process
+
+    @property
+    def restarts(self) -> int:
+        """How many times fresh processes took the place of the ones before."""
+        return self._restarts
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        per_rank: Sequence[tuple[Any, ...]] | None = None,
+        deadline_s: float = 60.0,
+        stall_s: float | None = None,
+        **kwargs: Any,
+    ) -> list[Outcome]:
+        """Call `fn(*per_rank[rank], *args, **kwargs)` on every rank at once.
+
+        Inside, `harness.rank` has `this()` and `record()`. Function and arguments travel by
+        cloudpickle. After a run whose ranks did not all end alike, or that left threads behind,
+        the next run gets fresh processes first; that time is not part of any run.
+
+        Args:
+            fn: what each rank runs, in its main thread.
+            *args: positional arguments, the same for all.
+            per_rank: one tuple a rank, put before `args`.
+            deadline_s: seconds from the start of the run until what has not ended is `Undecided`.
+            stall_s: seconds without any progress of the gang until what has not ended is `Hung`;
+                the backend's default where not given.
+            **kwargs: keyword arguments, the same for all.
+
+        Returns:
+            One outcome a rank, index = rank, within `deadline_s` and a small overhead.
+
+        Raises:
+            TypeError: function or arguments cannot be pickled; nothing has run.
+            ValueError: an argument is out of range.
+            RuntimeError: the gang is closed, or another thread runs something on it.
+            GangStartError: fresh processes were needed and did not start.
+        """
+        stall_s = self._backend.default_stall_s if stall_s is None else stall_s
+        for name, value in (("deadline_s", deadline_s), ("stall_s", stall_s)):
+            if not value > 0:
+                raise ValueError(f"{name} must be more than 0, not {value!r}")
+        if per_rank is not None and len(per_rank) != self.processes:
+            raise ValueError(
+                f"per_rank must have one tuple a rank: {self.processes}, not {len(per_rank)}"
+            )
+        with self._exclusively("run"):
+            session = self._live_session()
+            call = _call(fn, args, kwargs, per_rank, self.processes)
+            return self._run(session, _encode(session, call), deadline_s, stall_s)
+
+    def prepare(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Run `fn` on every rank outside any case's clock, now and on each fresh set of processes.
+
+        Meant for the first use of a mesh, which is slow, and fails in its own way.
+
+        Raises:
+            PrepareError: it did not return on every rank; the text has each rank's outcome.
+            TypeError: function or arguments cannot be pickled; nothing has run.
+        """
+        with self._exclusively("prepare"):
+            session = self._live_session()
+            call = _call(fn, args, kwargs, None, self.processes)
+            calls = _encode(session, call)
+            key = travel.dumps((fn, args, kwargs))
+            if key not in self._prepared:
+                self._prepare(session, calls)
+                self._prepared[key] = call
+
+    def close(self) -> None:
+        """End all processes and remove what they used. May be called again, from any thread."""
+        self._closed = True
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _exclusively(self, verb: str) -> Iterator[None]:
+        if os.getpid() != self._pid:
+            raise RuntimeError(f"cannot {verb}: this gang belongs to process {self._pid}")
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError(f"cannot {verb}: another thread runs something on this gang")
+        try:
+            if self._closed:
+                raise RuntimeError(f"cannot {verb}: the gang is closed")
+            yield
+        finally:
+            self._busy.release()
+
+    def _live_session(self) -> Session:
+        if self._session is None:
+            self._restarts += 1
+            session = self._backend.start(self._topology)
+            self._session = session
+            for call in self._prepared.values():
+                self._prepare(session, _encode(session, call))
+        return self._session
+
+    def _prepare(self, session: Session, calls: Sequence[Any]) -> None:
+        limit_s = self._topology.start_timeout_s
+        outcomes = self._run(session, calls, limit_s, limit_s)
+        if not all(isinstance(outcome, Returned) for outcome in outcomes):
+            raise PrepareError("\n".join(outcome.describe() for outcome in outcomes))
+
+    def _run(
+        self, session: Session, calls: Sequence[Any], deadline_s: float, stall_s: float
+    ) -> list[Outcome]:
+        try:
+            outcomes = Run(session, calls, deadline_s, stall_s).outcomes()
+        except BaseException as error:
+            self._end_session(session)
+            if self._closed and isinstance(error, Exception):
+                raise RuntimeError("the gang was closed during the run") from error
+            raise
+        if needs_fresh_processes(outcomes):
+            self._end_session(session)
+        return outcomes
+
+    def _end_session(self, session: Session) -> None:
+        self._session = None
+        session.kill()
+
+
+def _backend(name: str) -> Backend:
+    if name == "local":
+        from harness.backends.local import LocalBackend
+
+        return LocalBackend()
+    raise ValueError(f'backend must be "local", "ray" or a backend object, not {name!r}')
+
+
+def _close(backend: Backend, pid: int) -> None:
+    # A forked child has a copy of the gang, not the gang.
+    if os.getpid() == pid:
+        backend.close()
+
+
+def _call(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    per_rank: Sequence[tuple[Any, ...]] | None,
+    processes: int,
+) -> Call:
+    if not callable(fn):
+        raise TypeError(f"fn must be callable, not {type(fn).__name__}")
+    if per_rank is None:
+        return Call(fn, [args] * processes, kwargs)
+    return Call(fn, [(*own, *args) for own in per_rank], kwargs)
+
+
+def _encode(session: Session, call: Call) -> Sequence[Any]:
+    try:
+        return session.encode(call)
+    except Exception as error:
+        name = getattr(call.fn, "__qualname__", repr(call.fn))
+        raise TypeError(
+            f"{name} or its arguments cannot be pickled: {type(error).__name__}: {error}. "
+            "Make what cannot travel inside the function, on the rank."
+        ) from error

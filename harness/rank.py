@@ -1,0 +1,130 @@
+"""What runs inside each process of a gang: the functions that a rank's code calls, and the call."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from harness.records import Recorder
+
+LEFT_THREADS_GRACE_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class This:
+    """Which process of which gang this is."""
+
+    rank: int
+    processes: int
+    devices_per_process: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Membership:
+    this: This
+    recorder: Recorder
+
+
+_membership: _Membership | None = None
+
+
+def this() -> This:
+    """Say which process of the gang this is.
+
+    Raises:
+        RuntimeError: this process is not a rank of a gang.
+    """
+    return _member().this
+
+
+def record(kind: str, /, **fields: Any) -> None:
+    """Append one event to this rank's record at once; it survives whatever happens next.
+
+    Fields are JSON values, numpy scalars or arrays. Safe to call from any thread.
+
+    Raises:
+        RuntimeError: this process is not a rank of a gang.
+        TypeError: a field cannot be recorded.
+    """
+    _member().recorder.record(kind, fields)
+
+
+def _member() -> _Membership:
+    if _membership is None:
+        raise RuntimeError("this process is not a rank: call it in a function given to Gang.run")
+    return _membership
+
+
+def join(member: This, recorder: Recorder) -> None:
+    """Make this process a rank. For backends."""
+    global _membership  # noqa: PLW0603 - a process is at most one rank
+    _membership = _Membership(member, recorder)
+
+
+def execute(
+    load: Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]],
+) -> bytes:
+    """Run one call and pickle how it ended, as `decode` reads it. For backends.
+
+    `load` gives function, arguments and keyword arguments; what it raises counts as raised.
+    """
+    _member().recorder.restart()
+    before = set(threading.enumerate())
+    try:
+        fn, args, kwargs = load()
+        value = fn(*args, **kwargs)
+        report = _returned(value)
+        del fn, args, kwargs, value
+    except BaseException as error:  # noqa: BLE001 - whatever ends the function is its outcome
+        report = _raised(error)
+    report["left_threads"] = _left_threads(before)
+    return pickle.dumps(report)
+
+
+def _returned(value: object) -> dict[str, Any]:
+    try:
+        return {"value": cloudpickle.dumps(value)}
+    except Exception as error:  # noqa: BLE001 - pickling runs code of any class
+        report = _raised(error)
+        kind = type(value).__qualname__
+        report["message"] = f"the return value ({kind}) cannot be pickled: {report['message']}"
+        return report
+
+
+def _raised(error: BaseException) -> dict[str, Any]:
+    return {
+        "type": _name(type(error)),
+        "mro": tuple(_name(cls) for cls in type(error).__mro__),
+        "message": _text(lambda: str(error)),
+        "traceback": _text(lambda: "".join(traceback.format_exception(error))),
+        "notes": tuple(str(note) for note in getattr(error, "__notes__", ())),
+    }
+
+
+def _name(cls: type) -> str:
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _text(make: Callable[[], str]) -> str:
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - an exception may fail to describe itself
+        return f"<no text: {type(error).__name__}>"
+
+
+def _left_threads(before: set[threading.Thread]) -> tuple[str, ...]:
+    deadline_s = time.monotonic() + LEFT_THREADS_GRACE_S
+    while True:
+        left = [thread for thread in threading.enumerate() if thread not in before]
+        if not left or time.monotonic() > deadline_s:
+            return tuple(thread.name for thread in left)
+        left[0].join(0.01)

@@ -1,0 +1,111 @@
+"""The record of a rank: one JSON line an event, written as it happens, readable after a SIGKILL."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a rank's record.
+
+    Attributes:
+        seq: 0 for the first event of a run.
+        kind: what happened, in the words of whoever recorded it.
+        t_s: seconds on the rank's monotonic clock.
+        fields: JSON values as JSON gives them back (a tuple becomes a list); arrays are arrays.
+    """
+
+    seq: int
+    kind: str
+    t_s: float
+    fields: dict[str, Any]
+
+
+class Recorder:
+    """Writes events to a file descriptor that was opened with O_APPEND, one write an event."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._seq = 0
+        self._lock = threading.Lock()
+        self._encode = json.JSONEncoder(default=_to_json, separators=(",", ":")).encode
+
+    def restart(self) -> None:
+        """Count from 0 again: a new run begins."""
+        with self._lock:
+            self._seq = 0
+
+    def record(self, kind: str, fields: dict[str, Any]) -> None:
+        """Append one event.
+
+        Raises:
+            TypeError: a field is neither a JSON value nor a numpy scalar or array.
+        """
+        with self._lock:
+            try:
+                line = self._encode([self._seq, kind, time.monotonic(), fields])
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"record({kind!r}): {error}") from error
+            data = line.encode() + b"\n"
+            written = os.write(self._fd, data)
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+            self._seq += 1
+
+
+def parse(data: bytes) -> tuple[Event, ...]:
+    """Read a record. A last line that a death cut short is left out."""
+    return tuple(_event(line) for line in data.split(b"\n")[:-1])
+
+
+def _event(line: bytes) -> Event:
+    try:
+        seq, kind, t_s, fields = json.loads(line, object_hook=_from_json)
+    except (ValueError, TypeError) as error:
+        # Not ours, but evidence: a caller of the gang gets an outcome whatever a rank writes.
+        return Event(-1, "unreadable", 0.0, {"line": repr(line[:200]), "error": str(error)})
+    return Event(seq, kind, t_s, fields)
+
+
+_ARRAY_KEYS = {"dtype", "shape", "base64"}
+
+
+def _to_json(value: object) -> object:
+    if isinstance(value, np.generic):
+        item = value.item()
+        return item if isinstance(item, bool | int | float | str) else float(item)
+    if hasattr(value, "__array__"):
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise TypeError(f"an array of {array.dtype} cannot be recorded")
+        # Extension types (bfloat16) have no typestring of their own: their name says what they are.
+        dtype = array.dtype.name if array.dtype.kind == "V" else array.dtype.str
+        content = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+        return {"dtype": dtype, "shape": array.shape, "base64": content}
+    raise TypeError(f"a value of type {type(value).__name__} cannot be recorded")
+
+
+def _from_json(value: dict[str, Any]) -> object:
+    if value.keys() != _ARRAY_KEYS:
+        return value
+    array = np.frombuffer(base64.b64decode(value["base64"]), _dtype(value["dtype"]))
+    return array.reshape(value["shape"])
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        dtype: np.dtype[Any] = np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        dtype = np.dtype(getattr(ml_dtypes, name))
+    return dtype

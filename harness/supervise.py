@@ -1,0 +1,182 @@
+"""Follows one run from its start to one outcome a rank, for any backend."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.backends import Ended, Gone, Session
+from harness.diagnosis import View, place_of, who_waits_for_whom
+from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
+from harness.records import Event, parse
+from harness.watchdog import Sample, Watchdog
+
+LONGEST_INTERVAL_S = 0.25
+# The runtime ends a process by SIGABRT when it has lost another; the parent may see both at once.
+SAME_MOMENT_S = 1.0
+
+
+@dataclass(frozen=True)
+class _Told:
+    what: Ended | Gone
+    elapsed_s: float
+
+
+class Run:
+    """One run of one call on all ranks of a session.
+
+    Args:
+        session: the processes; none of them runs anything.
+        calls: what `session.encode` gave, one item a rank.
+        deadline_s: seconds from the start when ranks that have not ended are undecided.
+        stall_s: seconds without any progress after which ranks that have not ended are hung.
+    """
+
+    def __init__(
+        self, session: Session, calls: Sequence[Any], deadline_s: float, stall_s: float
+    ) -> None:
+        self._session = session
+        self._calls = calls
+        self._deadline_s = deadline_s
+        self._interval_s = min(LONGEST_INTERVAL_S, stall_s / 20)
+        self._watchdog = Watchdog(stall_s)
+        self._start_s = 0.0
+        self._told: dict[int, _Told] = {}
+        self._stopped_at_s: dict[int, float] = {}
+
+    def outcomes(self) -> list[Outcome]:
+        """Begin the run and wait until every rank has an outcome; index = rank."""
+        self._start_s = time.monotonic()
+        self._session.send(self._calls)
+        next_sample_s = self._interval_s
+        while True:
+            self._listen(min(next_sample_s, self._deadline_s) - self._elapsed_s())
+            unfinished = [rank for rank in range(len(self._calls)) if rank not in self._told]
+            now_s = self._elapsed_s()
+            late = now_s >= self._deadline_s
+            if not unfinished:
+                return self._finish({})
+            if now_s < next_sample_s and not late:
+                continue
+            next_sample_s = now_s + self._interval_s
+            samples = self._session.sample(unfinished)
+            self._note_stops(samples, now_s)
+            hung = self._watchdog.observe(now_s, samples)
+            # An end that came while the samples were taken wins over a verdict.
+            if (hung or late) and not self._listen(0):
+                return self._finish(self._judge(samples, hung))
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._start_s
+
+    def _listen(self, limit_s: float) -> bool:
+        ends = self._session.poll(max(0.0, limit_s))
+        for what in ends:
+            self._told.setdefault(what.rank, _Told(what, self._elapsed_s()))
+        return bool(ends)
+
+    def _note_stops(self, samples: Mapping[int, Sample], now_s: float) -> None:
+        for rank, sample in samples.items():
+            if sample.stopped:
+                self._stopped_at_s.setdefault(rank, now_s)
+            else:
+                self._stopped_at_s.pop(rank, None)
+
+    def _finish(self, unfinished: dict[int, Outcome]) -> list[Outcome]:
+        ended = {rank: _outcome_of_end(self._session, told) for rank, told in self._told.items()}
+        outcomes = {**unfinished, **ended}
+        return with_followers([outcomes[rank] for rank in sorted(outcomes)], self._stopped_at_s)
+
+    def _judge(self, samples: Mapping[int, Sample], hung: bool) -> dict[int, Outcome]:
+        elapsed_s = self._elapsed_s()
+        # Records first: a stopped rank is continued for its stacks, and could add to them.
+        events = {rank: parse(self._session.record(rank)) for rank in samples}
+        stacks = self._session.stacks(list(samples))
+        views = [_view_of_end(_outcome_of_end(self._session, told)) for told in self._told.values()]
+        for rank, sample in samples.items():
+            state = "stopped" if sample.stopped else "waits"
+            last_event = events[rank][-1] if events[rank] else None
+            views.append(View(rank, state, last_event, place_of(stacks[rank])))
+        why = who_waits_for_whom(views)
+        if not hung:
+            why = (
+                f"the deadline of {self._deadline_s:g} s passed before the gang had stood still "
+                f"for stall_s (no event for {self._watchdog.still_s:.1f} s, or it computes): {why}"
+            )
+        outcomes: dict[int, Outcome] = {}
+        for rank, sample in samples.items():
+            common: dict[str, Any] = {
+                "rank": rank,
+                "events": events[rank],
+                "elapsed_s": elapsed_s,
+                "output": self._session.output(rank),
+                "stacks": stacks[rank],
+                "why": why,
+            }
+            outcomes[rank] = Hung(**common, stopped=sample.stopped) if hung else Undecided(**common)
+        return outcomes
+
+
+def _view_of_end(outcome: Outcome) -> View:
+    match outcome:
+        case Raised():
+            state = f"raised {outcome.type}"
+        case Died(signal=str()):
+            state = f"died by {outcome.signal}"
+        case Died():
+            state = f"died with exit status {outcome.exit_status}"
+        case _:
+            state = "returned"
+    return View(outcome.rank, state, outcome.last_event)
+
+
+def _outcome_of_end(session: Session, told: _Told) -> Outcome:
+    rank = told.what.rank
+    events: tuple[Event, ...] = parse(session.record(rank))
+    common: dict[str, Any] = {
+        "rank": rank,
+        "events": events,
+        "elapsed_s": told.elapsed_s,
+        "output": session.output(rank),
+    }
+    if isinstance(told.what, Gone):
+        return Died(**common, exit_status=told.what.exit_status, signal=told.what.signal)
+    report = pickle.loads(told.what.report)
+    if "type" in report:
+        return Raised(**common, **report)
+    try:
+        value = pickle.loads(report["value"])
+    except Exception as error:  # noqa: BLE001 - unpickling runs code of any class
+        kind = type(error).__qualname__
+        return Raised(
+            **common,
+            type=kind,
+            mro=(kind,),
+            message=f"the return value cannot be unpickled in the parent: {kind}: {error}",
+            left_threads=report["left_threads"],
+        )
+    return Returned(**common, value=value, left_threads=report["left_threads"])
+
+
+def with_followers(outcomes: list[Outcome], stopped_at_s: Mapping[int, float]) -> list[Outcome]:
+    """Say of each death which rank's death or stop came before it.
+
+    Args:
+        outcomes: one a rank.
+        stopped_at_s: for ranks that are stopped, seconds from the start when first seen so.
+    """
+    faults = [(at_s, rank, False) for rank, at_s in stopped_at_s.items()] + [
+        (o.elapsed_s, o.rank, o.signal == "SIGABRT") for o in outcomes if isinstance(o, Died)
+    ]
+    if not faults:
+        return outcomes
+    first_s = min(at_s for at_s, _, _ in faults)
+    _, _, cause = min(
+        (aborted, at_s, rank) for at_s, rank, aborted in faults if at_s - first_s <= SAME_MOMENT_S
+    )
+    return [
+        replace(o, after=cause) if isinstance(o, Died) and o.rank != cause else o for o in outcomes
+    ]
