@@ -18,6 +18,9 @@ from harness.supervise import Run
 __all__ = ["Gang", "GangStartError", "PrepareError"]
 
 
+_CLOSED = "the gang was closed during the run"
+
+
 class PrepareError(RuntimeError):
     """A function given to `Gang.prepare` did not return on every rank."""
 
@@ -209,8 +212,10 @@ class Gang:
         except BaseException as error:
             self._end_session(session)
             if self._closed and isinstance(error, Exception):
-                raise RuntimeError("the gang was closed during the run") from error
+                raise RuntimeError(_CLOSED) from error
             raise
+        if self._closed:
+            raise RuntimeError(_CLOSED)
         if needs_fresh_processes(outcomes):
             self._end_session(session)
         return outcomes

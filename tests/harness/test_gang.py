@@ -168,7 +168,7 @@ def test_what_cannot_be_pickled_is_refused(gang: Gang) -> None:
     """A function, argument or rank's argument that cannot travel raises before anything runs."""
     before = pids(gang)
     lock = threading.Lock()
-    with pytest.raises(TypeError, match="cannot be pickled.*lock"):
+    with pytest.raises(TypeError, match=r"cannot be pickled.*lock"):
         gang.run(lambda: lock)
     with pytest.raises(TypeError, match="give or its arguments cannot be pickled"):
         gang.run(cases.give, lock)
