@@ -1,4 +1,4 @@
-"""One sentence that says who waits for whom, from what is known of each rank. No I/O but sources."""
+"""One sentence that says who waits for whom, from what is known of each rank."""
 
 from __future__ import annotations
 

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-import cloudpickle
-
+from harness import travel
 from harness.backends import Backend, Call, GangStartError, Session, Topology
 from harness.outcome import Outcome, Returned, needs_fresh_processes
-from harness.supervise import supervise
+from harness.supervise import Run
 
 __all__ = ["Gang", "GangStartError", "PrepareError"]
+
+
+_CLOSED = "the gang was closed during the run"
 
 
 class PrepareError(RuntimeError):
@@ -153,7 +155,7 @@ class Gang:
             session = self._live_session()
             call = _call(fn, args, kwargs, None, self.processes)
             calls = _encode(session, call)
-            key = cloudpickle.dumps((fn, args, kwargs))
+            key = travel.dumps((fn, args, kwargs))
             if key not in self._prepared:
                 self._prepare(session, calls)
                 self._prepared[key] = call
@@ -206,11 +208,14 @@ class Gang:
         self, session: Session, calls: Sequence[Any], deadline_s: float, stall_s: float
     ) -> list[Outcome]:
         try:
-            session.send(calls)
-            outcomes = supervise(session, self.processes, deadline_s, stall_s)
-        except BaseException:
+            outcomes = Run(session, calls, deadline_s, stall_s).outcomes()
+        except BaseException as error:
             self._end_session(session)
+            if self._closed and isinstance(error, Exception):
+                raise RuntimeError(_CLOSED) from error
             raise
+        if self._closed:
+            raise RuntimeError(_CLOSED)
         if needs_fresh_processes(outcomes):
             self._end_session(session)
         return outcomes
@@ -251,7 +256,7 @@ def _call(
 def _encode(session: Session, call: Call) -> Sequence[Any]:
     try:
         return session.encode(call)
-    except Exception as error:  # noqa: BLE001 - pickling runs code of any class
+    except Exception as error:
         name = getattr(call.fn, "__qualname__", repr(call.fn))
         raise TypeError(
             f"{name} or its arguments cannot be pickled: {type(error).__name__}: {error}. "

@@ -3,11 +3,12 @@
     python -I -S guardian.py MARK DIRECTORY
 
 It waits until its standard input ends, or its parent has died. If one byte came before that, the
-parent has tidied up itself. Otherwise every process whose environment holds MARK (`NAME=value`, the
-value new for each gang, inherited by whatever a rank starts) gets SIGKILL, and DIRECTORY is removed.
-A mark, unlike a process id, cannot belong to a stranger.
+parent has tidied up itself. Otherwise every process whose environment holds MARK (`NAME=value`, new
+for each gang, inherited by whatever a rank starts) gets SIGKILL, and DIRECTORY is removed. A mark,
+unlike a process id, cannot belong to a stranger.
 """
 
+import contextlib
 import os
 import select
 import shutil
@@ -40,10 +41,8 @@ def kill_marked(mark: bytes, limit_s: float = 5.0) -> bool:
     deadline_s = time.monotonic() + limit_s
     while pids := marked(mark):
         for pid in pids:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         if time.monotonic() > deadline_s:
             return False
         time.sleep(0.005)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +36,9 @@ def start(
         "jax_enable_recoverability": True,
     }
     for name, value in {**settings, **jax_config}.items():
-        jax.config.update(name, value)
+        jax.config.update(name, value)  # type: ignore[no-untyped-call, unused-ignore]
+    if this.rank > 0:
+        _wait_for_socket(coordinator, start_timeout_s)
     jax.distributed.initialize(
         coordinator_address=coordinator,
         num_processes=this.processes,
@@ -48,17 +52,26 @@ def start(
     _warm_up()
 
 
+def _wait_for_socket(coordinator: str, limit_s: float) -> None:
+    # One that calls before process 0 listens tries again only after a second.
+    scheme, _, path = coordinator.partition(":")
+    deadline_s = time.monotonic() + limit_s
+    while scheme == "unix" and not os.path.exists(path) and time.monotonic() < deadline_s:
+        time.sleep(0.005)
+
+
 def _warm_up() -> None:
     """Run a collective over each usual order of all devices, so that no case is the first to."""
     import jax
     from jax.experimental import mesh_utils
 
+    spec: Any = jax.sharding.PartitionSpec
     default = jax.devices()
     mesh_order = list(mesh_utils.create_device_mesh((len(default),)))
     for devices in [mesh_order] if mesh_order == default else [mesh_order, default]:
         mesh = jax.sharding.Mesh(np.array(devices), ("data",))
-        rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-        everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        rows = jax.sharding.NamedSharding(mesh, spec("data"))
+        everywhere = jax.sharding.NamedSharding(mesh, spec())
         ones = jax.make_array_from_callback(
             (len(devices),), rows, lambda _: np.ones((1,), np.float32)
         )

@@ -1,4 +1,4 @@
-"""Keeps the tail of what ranks write to stdout and stderr, and never lets a writer wait for long."""
+"""Keeps the tail of what ranks write to stdout and stderr; a flood is read, cut and forgotten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DRAIN_BYTES = 1024 * 1024
 
 
 class Tails:
-    """Reads pipes in a thread of its own, so that a flood is read, cut and forgotten."""
+    """Reads pipes in a thread of its own, so that no writer waits for long."""
 
     def __init__(self, pipes: dict[int, int]) -> None:
         """Take over the reading ends of the ranks' pipes."""

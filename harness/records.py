@@ -103,8 +103,9 @@ def _from_json(value: dict[str, Any]) -> object:
 
 def _dtype(name: str) -> np.dtype[Any]:
     try:
-        return np.dtype(name)
+        dtype: np.dtype[Any] = np.dtype(name)
     except TypeError:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        dtype = np.dtype(getattr(ml_dtypes, name))
+    return dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from harness.records import Event, parse
 from harness.watchdog import Sample, Watchdog
 
 LONGEST_INTERVAL_S = 0.25
+# The runtime ends a process by SIGABRT when it has lost another; the parent may see both at once.
+SAME_MOMENT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -23,106 +25,115 @@ class _Told:
     elapsed_s: float
 
 
-def supervise(session: Session, processes: int, deadline_s: float, stall_s: float) -> list[Outcome]:
-    """Wait until every rank has ended, is gone, hangs, or the deadline passes.
+class Run:
+    """One run of one call on all ranks of a session.
 
     Args:
-        session: the processes, which have just been sent their call.
-        processes: number of ranks.
-        deadline_s: seconds from now when those that have not ended are undecided.
-        stall_s: seconds without any progress after which those that have not ended are hung.
+        session: the processes; none of them runs anything.
+        calls: what `session.encode` gave, one item a rank.
+        deadline_s: seconds from the start when ranks that have not ended are undecided.
+        stall_s: seconds without any progress after which ranks that have not ended are hung.
     """
-    start_s = time.monotonic()
-    interval_s = min(LONGEST_INTERVAL_S, stall_s / 20)
-    watchdog = Watchdog(stall_s)
-    told: dict[int, _Told] = {}
-    stopped: dict[int, float] = {}
-    next_sample_s = start_s + interval_s
-    while len(told) < processes:
-        wait_s = min(next_sample_s, start_s + deadline_s) - time.monotonic()
-        for what in session.poll(max(0.0, wait_s)):
-            told.setdefault(what.rank, _Told(what, time.monotonic() - start_s))
-        now_s = time.monotonic()
-        unfinished = [rank for rank in range(processes) if rank not in told]
-        late = now_s - start_s >= deadline_s
-        if not unfinished or (now_s < next_sample_s and not late):
-            continue
-        next_sample_s = now_s + interval_s
-        samples = session.sample(unfinished)
+
+    def __init__(
+        self, session: Session, calls: Sequence[Any], deadline_s: float, stall_s: float
+    ) -> None:
+        self._session = session
+        self._calls = calls
+        self._deadline_s = deadline_s
+        self._interval_s = min(LONGEST_INTERVAL_S, stall_s / 20)
+        self._watchdog = Watchdog(stall_s)
+        self._start_s = 0.0
+        self._told: dict[int, _Told] = {}
+        self._stopped_at_s: dict[int, float] = {}
+
+    def outcomes(self) -> list[Outcome]:
+        """Begin the run and wait until every rank has an outcome; index = rank."""
+        self._start_s = time.monotonic()
+        self._session.send(self._calls)
+        next_sample_s = self._interval_s
+        while True:
+            self._listen(min(next_sample_s, self._deadline_s) - self._elapsed_s())
+            unfinished = [rank for rank in range(len(self._calls)) if rank not in self._told]
+            now_s = self._elapsed_s()
+            late = now_s >= self._deadline_s
+            if not unfinished:
+                return self._finish({})
+            if now_s < next_sample_s and not late:
+                continue
+            next_sample_s = now_s + self._interval_s
+            samples = self._session.sample(unfinished)
+            self._note_stops(samples, now_s)
+            hung = self._watchdog.observe(now_s, samples)
+            # An end that came while the samples were taken wins over a verdict.
+            if (hung or late) and not self._listen(0):
+                return self._finish(self._judge(samples, hung))
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._start_s
+
+    def _listen(self, limit_s: float) -> bool:
+        ends = self._session.poll(max(0.0, limit_s))
+        for what in ends:
+            self._told.setdefault(what.rank, _Told(what, self._elapsed_s()))
+        return bool(ends)
+
+    def _note_stops(self, samples: Mapping[int, Sample], now_s: float) -> None:
         for rank, sample in samples.items():
             if sample.stopped:
-                stopped.setdefault(rank, now_s - start_s)
+                self._stopped_at_s.setdefault(rank, now_s)
             else:
-                stopped.pop(rank, None)
-        hung = watchdog.observe(now_s, samples)
-        # An end that came while the samples were taken wins over a verdict.
-        if (hung or late) and not (ends := session.poll(0)):
-            return _judge(session, processes, told, samples, hung, watchdog, now_s - start_s)
-        elif hung or late:
-            for what in ends:
-                told.setdefault(what.rank, _Told(what, time.monotonic() - start_s))
-    outcomes = {rank: _outcome(session, each) for rank, each in told.items()}
-    return with_followers([outcomes[rank] for rank in range(processes)], stopped)
+                self._stopped_at_s.pop(rank, None)
 
+    def _finish(self, unfinished: dict[int, Outcome]) -> list[Outcome]:
+        ended = {rank: _outcome_of_end(self._session, told) for rank, told in self._told.items()}
+        outcomes = {**unfinished, **ended}
+        return with_followers([outcomes[rank] for rank in sorted(outcomes)], self._stopped_at_s)
 
-def _judge(
-    session: Session,
-    processes: int,
-    told: Mapping[int, _Told],
-    samples: Mapping[int, Sample],
-    hung: bool,
-    watchdog: Watchdog,
-    elapsed_s: float,
-) -> list[Outcome]:
-    outcomes: dict[int, Outcome] = {rank: _outcome(session, each) for rank, each in told.items()}
-    # Records first: continuing a stopped rank for its stacks could add to them.
-    events = {rank: parse(session.record(rank)) for rank in samples}
-    stacks = session.stacks(list(samples))
-    views = [_view_of_end(outcome) for outcome in outcomes.values()] + [
-        View(
-            rank,
-            "stopped" if sample.stopped else "waits",
-            events[rank][-1] if events[rank] else None,
-            place_of(stacks[rank]),
-        )
-        for rank, sample in samples.items()
-    ]
-    why = who_waits_for_whom(views)
-    if not hung:
-        why = (
-            f"the deadline passed at {elapsed_s:.1f} s and the gang had not stood still for long "
-            f"enough to be hung ({watchdog.still_s:.1f} s without an event): {why}"
-        )
-    for rank, sample in samples.items():
-        common: dict[str, Any] = {
-            "rank": rank,
-            "events": events[rank],
-            "elapsed_s": elapsed_s,
-            "output": session.output(rank),
-            "stacks": stacks[rank],
-            "why": why,
-        }
-        outcomes[rank] = Hung(**common, stopped=sample.stopped) if hung else Undecided(**common)
-    stopped = {rank: 0.0 for rank, sample in samples.items() if sample.stopped}
-    return with_followers([outcomes[rank] for rank in range(processes)], stopped)
+    def _judge(self, samples: Mapping[int, Sample], hung: bool) -> dict[int, Outcome]:
+        elapsed_s = self._elapsed_s()
+        # Records first: a stopped rank is continued for its stacks, and could add to them.
+        events = {rank: parse(self._session.record(rank)) for rank in samples}
+        stacks = self._session.stacks(list(samples))
+        views = [_view_of_end(_outcome_of_end(self._session, told)) for told in self._told.values()]
+        for rank, sample in samples.items():
+            state = "stopped" if sample.stopped else "waits"
+            last_event = events[rank][-1] if events[rank] else None
+            views.append(View(rank, state, last_event, place_of(stacks[rank])))
+        why = who_waits_for_whom(views)
+        if not hung:
+            why = (
+                f"the deadline of {self._deadline_s:g} s passed before the gang had stood still "
+                f"for stall_s (no event for {self._watchdog.still_s:.1f} s, or it computes): {why}"
+            )
+        outcomes: dict[int, Outcome] = {}
+        for rank, sample in samples.items():
+            common: dict[str, Any] = {
+                "rank": rank,
+                "events": events[rank],
+                "elapsed_s": elapsed_s,
+                "output": self._session.output(rank),
+                "stacks": stacks[rank],
+                "why": why,
+            }
+            outcomes[rank] = Hung(**common, stopped=sample.stopped) if hung else Undecided(**common)
+        return outcomes
 
 
 def _view_of_end(outcome: Outcome) -> View:
     match outcome:
         case Raised():
             state = f"raised {outcome.type}"
+        case Died(signal=str()):
+            state = f"died by {outcome.signal}"
         case Died():
-            state = (
-                f"died by {outcome.signal}"
-                if outcome.signal
-                else (f"died with exit status {outcome.exit_status}")
-            )
+            state = f"died with exit status {outcome.exit_status}"
         case _:
             state = "returned"
     return View(outcome.rank, state, outcome.last_event)
 
 
-def _outcome(session: Session, told: _Told) -> Outcome:
+def _outcome_of_end(session: Session, told: _Told) -> Outcome:
     rank = told.what.rank
     events: tuple[Event, ...] = parse(session.record(rank))
     common: dict[str, Any] = {
@@ -150,25 +161,21 @@ def _outcome(session: Session, told: _Told) -> Outcome:
     return Returned(**common, value=value, left_threads=report["left_threads"])
 
 
-# The runtime ends a process by SIGABRT when it has lost another; the parent may see both at once.
-_SAME_MOMENT_S = 1.0
-
-
-def with_followers(outcomes: list[Outcome], stopped: Mapping[int, float]) -> list[Outcome]:
+def with_followers(outcomes: list[Outcome], stopped_at_s: Mapping[int, float]) -> list[Outcome]:
     """Say of each death which rank's death or stop came before it.
 
     Args:
         outcomes: one a rank.
-        stopped: seconds from the start of the run when each stopped rank was first seen so.
+        stopped_at_s: for ranks that are stopped, seconds from the start when first seen so.
     """
-    faults = [(at_s, rank, False) for rank, at_s in stopped.items()] + [
+    faults = [(at_s, rank, False) for rank, at_s in stopped_at_s.items()] + [
         (o.elapsed_s, o.rank, o.signal == "SIGABRT") for o in outcomes if isinstance(o, Died)
     ]
     if not faults:
         return outcomes
     first_s = min(at_s for at_s, _, _ in faults)
     _, _, cause = min(
-        (aborted, at_s, rank) for at_s, rank, aborted in faults if at_s - first_s <= _SAME_MOMENT_S
+        (aborted, at_s, rank) for at_s, rank, aborted in faults if at_s - first_s <= SAME_MOMENT_S
     )
     return [
         replace(o, after=cause) if isinstance(o, Died) and o.rank != cause else o for o in outcomes

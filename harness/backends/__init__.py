@@ -1,4 +1,4 @@
-"""Backends of a gang: how its ranks are started, reached, watched and ended. Judging is elsewhere."""
+"""Backends of a gang: how its ranks are started, reached, watched and ended."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Backend(Protocol):
 
     @property
     def default_stall_s(self) -> float:
-        """How long a gang may stand still before it counts as hung, where the caller says nothing."""
+        """Seconds without progress that make a hang, where the caller says nothing."""
 
     def start(self, topology: Topology) -> Session:
         """Start the processes; returns when all have run a collective.

@@ -5,30 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import selectors
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import cloudpickle
-
-from harness import guardian
+from harness import travel
 from harness.backends import Call, Ended, GangStartError, Gone, Topology
+from harness.backends.environment import import_path, overrides
 from harness.backends.frames import Inbox, frame
+from harness.custody import Custody
+from harness.host import HostWatch, Watched
 from harness.output import Tails
-from harness.processes import look_at
 from harness.watchdog import Sample
 
-MARK_NAME = "GANG_MARK"
-STACKS_LIMIT_S = 1.0
 # A process whose socket has closed is about to be gone.
 EXIT_LIMIT_S = 2.0
 _BOOTSTRAP = (
@@ -43,71 +39,36 @@ class LocalBackend:
     default_stall_s = 5.0
 
     def __init__(self) -> None:
-        self._directory: Path | None = None
-        self._mark = ""
-        self._guardian: subprocess.Popen[bytes] | None = None
+        self._custody: Custody | None = None
         self._session: LocalSession | None = None
         self._sessions = 0
 
     def start(self, topology: Topology) -> LocalSession:
         """Start the processes; returns when all have run a collective."""
-        if self._guardian is None:
-            self._start_guardian()
         if self._session is not None:
             self._session.kill()
-        assert self._directory is not None
+        if self._custody is None:
+            self._custody = Custody()
         self._sessions += 1
-        directory = self._directory / str(self._sessions)
+        directory = self._custody.directory / str(self._sessions)
         directory.mkdir()
-        self._session = LocalSession(topology, directory, self._mark)
-        self._session.wait_until_ready()
+        self._session = LocalSession(topology, directory, self._custody)
+        self._session.start()
         return self._session
 
     def close(self) -> None:
         """End the processes and remove the gang's directory."""
         if self._session is not None:
             self._session.kill()
-            self._session = None
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
-        if self._guardian is not None:
-            assert self._guardian.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                self._guardian.stdin.write(b"d")
-            with contextlib.suppress(BrokenPipeError):
-                self._guardian.stdin.close()
-            self._guardian.wait()
-            self._guardian = None
-
-    def _start_guardian(self) -> None:
-        self._mark = f"{MARK_NAME}={secrets.token_hex(8)}"
-        self._directory = Path(tempfile.mkdtemp(prefix="gang-", dir=_short_temp_dir()))
-        environment = {k: v for k, v in os.environ.items() if k != MARK_NAME}
-        self._guardian = subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, self._mark, str(self._directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env=environment,
-            cwd="/",
-            start_new_session=True,
-        )
-
-
-def _short_temp_dir() -> str:
-    # The path of a unix socket has 107 bytes at most.
-    directory = tempfile.gettempdir()
-    return directory if len(directory) <= 60 else "/tmp"  # noqa: S108 - mkdtemp makes it private
+        if self._custody is not None:
+            self._custody.close()
 
 
 @dataclass
 class _Rank:
     process: subprocess.Popen[bytes]
     control: socket.socket
-    record_fd: int
-    stacks_path: Path
+    files: Watched
     inbox: Inbox = field(default_factory=Inbox)
     outbox: memoryview = field(default_factory=lambda: memoryview(b""))
     ready: bool = False
@@ -117,48 +78,48 @@ class _Rank:
 class LocalSession:
     """Processes of this machine that share one `jax.distributed` session."""
 
-    def __init__(self, topology: Topology, directory: Path, mark: str) -> None:
+    def __init__(self, topology: Topology, directory: Path, custody: Custody) -> None:
         self._topology = topology
         self._directory = directory
-        self._mark = mark
+        self._custody = custody
         self._killed = False
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[int, _Rank] = {}
+        self._tails: Tails | None = None
+        self._watch = HostWatch({})
+
+    def start(self) -> None:
+        """Start the processes and wait until all have run a collective.
+
+        Raises:
+            GangStartError: one died before, or not all were ready in time.
+        """
         pipes: dict[int, int] = {}
         try:
-            for rank in range(topology.processes):
+            for rank in range(self._topology.processes):
                 self._ranks[rank], pipes[rank] = self._spawn(rank)
                 control = self._ranks[rank].control
                 self._selector.register(control, selectors.EVENT_READ, rank)
         finally:
             self._tails = Tails(pipes)
+        self._watch = HostWatch({rank: each.files for rank, each in self._ranks.items()})
+        self._wait_until_ready()
 
     def _spawn(self, rank: int) -> tuple[_Rank, int]:
         topology = self._topology
-        name, _, value = self._mark.partition("=")
         environment = {
             **os.environ,
-            "JAX_PLATFORMS": "cpu",
+            **overrides(topology, self._custody.mark),
             "PYTHONUNBUFFERED": "1",
-            **topology.env,
-            name: value,
         }
-        if "XLA_FLAGS" in environment:
-            # It would contradict jax_num_cpu_devices.
-            environment["XLA_FLAGS"] = " ".join(
-                flag
-                for flag in environment["XLA_FLAGS"].split()
-                if not flag.startswith("--xla_force_host_platform_device_count")
-            )
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
         record_path = self._directory / f"{rank}.record"
-        record_fd = os.open(record_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        record_path.touch()
         stacks_path = self._directory / f"{rank}.stacks"
+        stacks_path.touch()
         config = {
-            "sys_path": [
-                str(Path(entry).resolve()) if entry == "" else entry for entry in sys.path
-            ],
+            "sys_path": import_path(),
             "rank": rank,
             "processes": topology.processes,
             "devices_per_process": topology.devices_per_process,
@@ -179,18 +140,17 @@ class LocalSession:
                 env=environment,
                 start_new_session=True,
             )
+        except BaseException:
+            ours.close()
+            os.close(read_end)
+            raise
         finally:
             theirs.close()
             os.close(write_end)
         ours.setblocking(False)
-        return _Rank(process, ours, record_fd, stacks_path), read_end
+        return _Rank(process, ours, Watched(process.pid, record_path, stacks_path)), read_end
 
-    def wait_until_ready(self) -> None:
-        """Wait until all ranks say that they have run a collective.
-
-        Raises:
-            GangStartError: one died before, or not all were ready in time.
-        """
+    def _wait_until_ready(self) -> None:
         deadline_s = time.monotonic() + self._topology.start_timeout_s
         gone: list[Gone] = []
         while missing := [rank for rank, state in self._ranks.items() if not state.ready]:
@@ -211,16 +171,16 @@ class LocalSession:
     def encode(self, call: Call) -> Sequence[bytes]:
         """Pickle the call, once when all ranks get the same."""
         if all(args is call.args[0] for args in call.args):
-            return [cloudpickle.dumps((call.fn, call.args[0], call.kwargs))] * len(call.args)
-        return [cloudpickle.dumps((call.fn, args, call.kwargs)) for args in call.args]
+            return [travel.dumps((call.fn, call.args[0], call.kwargs))] * len(call.args)
+        return [travel.dumps((call.fn, args, call.kwargs)) for args in call.args]
 
     def send(self, calls: Sequence[bytes]) -> None:
         """Begin a run."""
+        assert self._tails is not None
         self._tails.clear()
         for rank, payload in enumerate(calls):
             state = self._ranks[rank]
-            # The rank appends: its next write goes to the new end.
-            os.ftruncate(state.record_fd, 0)
+            self._watch.restart_record(rank)
             state.outbox = memoryview(frame(payload))
             self._write(rank)
 
@@ -279,51 +239,19 @@ class LocalSession:
 
     def sample(self, ranks: Collection[int]) -> Mapping[int, Sample]:
         """Look at processes."""
-        samples = {}
-        for rank in ranks:
-            state = self._ranks[rank]
-            seen = look_at(state.process.pid)
-            size = os.fstat(state.record_fd).st_size
-            samples[rank] = (
-                Sample(0.0, record_bytes=size)
-                if seen is None
-                else Sample(seen.cpu_s, seen.runnable, seen.stopped, size)
-            )
-        return samples
+        return self._watch.sample(ranks)
 
     def stacks(self, ranks: Collection[int]) -> Mapping[int, str]:
-        """Ask each rank's faulthandler; a stopped one is asked last, and continued for it."""
-        stopped = {r for r in ranks if (s := look_at(self._ranks[r].process.pid)) and s.stopped}
-        taken = self._dump(set(ranks) - stopped, [signal.SIGUSR1])
-        return {**taken, **self._dump(stopped, [signal.SIGUSR1, signal.SIGCONT])}
-
-    def _dump(self, ranks: Collection[int], signals: Sequence[signal.Signals]) -> dict[int, str]:
-        for rank in ranks:
-            for each in signals:
-                self._ranks[rank].process.send_signal(each)
-        deadline_s = time.monotonic() + STACKS_LIMIT_S
-        taken = {rank: "" for rank in ranks}
-        waiting = set(ranks)
-        while waiting and time.monotonic() < deadline_s:
-            time.sleep(0.03)
-            for rank in list(waiting):
-                text = self._ranks[rank].stacks_path.read_text(errors="replace")
-                # Written thread by thread: done when it no longer grows.
-                if text and text == taken[rank]:
-                    waiting.discard(rank)
-                taken[rank] = text
-        return {
-            rank: text or "no stacks: the process did not answer" for rank, text in taken.items()
-        }
+        """Ask each rank's faulthandler."""
+        return self._watch.stacks(ranks)
 
     def record(self, rank: int) -> bytes:
         """Read a rank's record file."""
-        fd = self._ranks[rank].record_fd
-        return os.pread(fd, os.fstat(fd).st_size, 0)
+        return self._watch.record(rank)
 
     def output(self, rank: int) -> str:
         """Give the tail of a rank's stdout and stderr."""
-        return self._tails.text(rank)
+        return "" if self._tails is None else self._tails.text(rank)
 
     def kill(self) -> None:
         """SIGKILL all ranks and whatever they have started."""
@@ -336,9 +264,9 @@ class LocalSession:
         for state in self._ranks.values():
             state.process.wait()
             state.control.close()
-            os.close(state.record_fd)
-        guardian.kill_marked(self._mark.encode())
-        self._tails.close()
+        self._custody.kill()
+        if self._tails is not None:
+            self._tails.close()
         self._selector.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 

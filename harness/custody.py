@@ -1,0 +1,69 @@
+"""What a gang has in the world: a directory, marked processes, and a guardian over both."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import guardian
+
+MARK_NAME = "GANG_MARK"
+
+
+class Custody:
+    """A fresh directory, a mark for the environment of processes, and a guardian over both.
+
+    Whatever holds the mark when this process ends, however it ends, is killed by the guardian, and
+    the directory is removed.
+
+    Attributes:
+        directory: a short path, so that unix sockets fit into it; only this user may enter.
+        mark: name and value of the environment variable that processes must have.
+    """
+
+    def __init__(self, mark: str | None = None) -> None:
+        self.mark = (MARK_NAME, mark or secrets.token_hex(8))
+        self.directory = Path(tempfile.mkdtemp(prefix="gang-", dir=_short_temp_dir()))
+        # The guardian of a gang inside a rank must survive the end of that rank's gang.
+        environment = {k: v for k, v in os.environ.items() if k != MARK_NAME}
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-I", "-S", guardian.__file__, self._text, str(self.directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
+
+    @property
+    def _text(self) -> str:
+        return "=".join(self.mark)
+
+    def kill(self) -> None:
+        """SIGKILL every process of this machine that holds the mark."""
+        guardian.kill_marked(self._text.encode())
+
+    def close(self) -> None:
+        """Kill, remove the directory, and let the guardian go. May be called again."""
+        if self._guardian.stdin is None or self._guardian.stdin.closed:
+            return
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with contextlib.suppress(BrokenPipeError):
+            self._guardian.stdin.write(b"d")
+        self._guardian.stdin.close()
+        self._guardian.wait()
+
+
+def _short_temp_dir() -> str:
+    # The path of a unix socket has 107 bytes at most, and Ray needs some 80 of them.
+    directory = tempfile.gettempdir()
+    return directory if len(directory) <= 20 else "/tmp"  # noqa: S108 - mkdtemp makes it private

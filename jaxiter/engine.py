@@ -1,0 +1,136 @@
+"""A state machine that several threads share: its lock, its clock, and who is told of what."""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+from jaxiter.messages import Decision, Report
+from jaxiter.protocol import Abort, Announce, Log, Machine, Send
+
+EXIT_STATUS_ON_LOSS = 75  # "try again" of sysexits.h: a supervisor should start the job anew
+
+logger = logging.getLogger("jaxiter")
+
+
+class Engine:
+    """One machine behind one lock.
+
+    `with engine as machine:` is how an event is brought to it. On leaving the block what the
+    machine asks for is queued, and whoever waits for what has changed is woken.
+
+    Attributes:
+        sends: Whether there are other processes to send to.
+        clock: Seconds; what all times given to the machine come from.
+        stopping: Threads should end.
+        untold: The last decision is made here, but the others cannot read it yet.
+        room: Notified when the source may be read on, or on a stop.
+        grants: Notified when more may be placed, or on a stop.
+        ready: Notified when a batch or the end is there for the consumer.
+        outgoing: Notified when there is something to send, or on a stop.
+        peers: Notified when process 0 must wait for someone else, or on a stop.
+        written: Notified when all is sent.
+        outbox: Reports and decisions to be sent, in order.
+        cause: What this process itself raised, to chain the error to.
+    """
+
+    def __init__(self, machine: Machine, label: str, *, sends: bool) -> None:
+        self.sends = sends
+        self.clock = time.monotonic
+        self.stopping = False
+        self.untold = False
+        self._lock = threading.Lock()
+        self.room = threading.Condition(self._lock)
+        self.grants = threading.Condition(self._lock)
+        self.ready = threading.Condition(self._lock)
+        self.outgoing = threading.Condition(self._lock)
+        self.peers = threading.Condition(self._lock)
+        self.written = threading.Condition(self._lock)
+        self.outbox: deque[Report | Decision] = deque()
+        self.cause: BaseException | None = None
+        self._machine = machine
+        self._label = label
+        self._logs: list[tuple[int, str]] = []
+        self._deferred: deque[Callable[[], None]] = deque()
+
+    def __enter__(self) -> Machine:
+        self._lock.acquire()
+        return self._machine
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.poll()
+            logs, self._logs = self._logs, []
+        finally:
+            self._lock.release()
+        for level, message in logs:
+            self.log(level, message)
+        if self._deferred:
+            self._run_deferred()
+
+    def when_free(self, action: Callable[[], None]) -> None:
+        """Run `action` once nobody holds the lock, in the thread that frees it or in this one.
+
+        For finalizers, which run wherever they will, in a thread that holds the lock too.
+        """
+        self._deferred.append(action)
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            self._run_deferred()
+
+    def _run_deferred(self) -> None:
+        while self._deferred:
+            with contextlib.suppress(IndexError):  # another thread took it
+                self._deferred.popleft()()
+
+    def poll(self) -> None:
+        """Let the machine say what is to be done now; the lock is held."""
+        machine = self._machine
+        blocked_by = machine.blocked_by
+        for action in machine.poll(self.clock()):
+            match action:
+                case Send(report):
+                    self.outbox.append(report)
+                case Announce(decision):
+                    if self.sends:
+                        self.outbox.append(decision)
+                        self.untold = self.untold or decision.final is not None
+                case Log(level, message):
+                    self._logs.append((level, message))
+                case Abort(message):
+                    self._abort(message)
+        if self.outbox or machine.final is not None:
+            self.outgoing.notify()
+        if machine.blocked_by is not blocked_by or machine.final is not None:
+            self.peers.notify()
+        if machine.has_room or machine.final is not None:
+            self.room.notify()
+        if machine.placed < machine.granted or machine.final is not None:
+            self.grants.notify()
+        if machine.final is not None and not self.untold:
+            self.ready.notify_all()
+
+    def stop(self) -> None:
+        """Tell all threads to end; the lock is held."""
+        self.stopping = True
+        for condition in (self.room, self.grants, self.ready, self.outgoing, self.peers):
+            condition.notify_all()
+
+    def log(self, level: int, message: str, error: BaseException | None = None) -> None:
+        """Write to the log, naming the iterator; the lock is not held."""
+        logger.log(level, "%s: %s", self._label, message, exc_info=error)
+
+    def _abort(self, message: str) -> None:
+        logger.critical("%s: %s", self._label, message)
+        for handler in [*logger.handlers, *logging.getLogger().handlers]:
+            handler.flush()
+        os._exit(EXIT_STATUS_ON_LOSS)

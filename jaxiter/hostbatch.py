@@ -1,0 +1,207 @@
+"""The host stage, in numpy: what a source emits -> batches of final size, structure and dtypes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxiter import trees
+from jaxiter.casting import assemble, final_dtype, x64_enabled
+from jaxiter.options import Options
+from jaxiter.padding import check_padding
+from jaxiter.rebatch import Piece, TreePiece, join, rebatch, same_columns
+from jaxiter.schema import Schema, schema_of
+from jaxiter.site import Site
+
+
+@dataclass(frozen=True)
+class HostBatch:
+    """Rows of one process, ready to be put on its devices.
+
+    Attributes:
+        leaves: One C-contiguous array of shape (rows, *trailing) a column, of its final dtype, in
+            the order of `schema.columns`. Nobody writes to their memory again.
+        schema: Of these leaves; the mask column is one of them.
+        rows: Real rows, 1 to `batch_size`.
+    """
+
+    leaves: list[np.ndarray]
+    schema: Schema
+    rows: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all leaves."""
+        return sum(leaf.nbytes for leaf in self.leaves)
+
+
+def host_batches(
+    source: Iterator[Any], options: Options, process: int, *, x64: bool | None = None
+) -> Iterator[HostBatch]:
+    """Turn what `source` emits into batches of `batch_size` rows, the last one shorter.
+
+    Stages, in this order: rebatch, collate, check of rows, cast, mask, check of the schema. Nothing
+    is padded or dropped here. Closing the result closes the source.
+
+    Args:
+        source: Emits trees of arrays, Arrow tables or pandas frames.
+        options: The arguments of `iter_jax_batches`.
+        process: This process's index, named in errors.
+        x64: Whether JAX holds 64-bit dtypes; None: as set for the thread that calls.
+
+    Returns:
+        The batches. Structure and dtypes are the same in all; trailing shapes may change.
+
+    Raises:
+        DataError: From `next`: the data of a batch cannot be delivered unchanged, or `dtypes`,
+            `paddings` or `mask_column` do not fit its columns. Names column, process and batch.
+        Exception: From `next`: whatever the source or `collate_fn` raises, as it is.
+    """
+    if x64 is None:
+        x64 = x64_enabled()
+    return _batches(source, options, process, x64)
+
+
+def _batches(
+    source: Iterator[Any], options: Options, process: int, x64: bool
+) -> Iterator[HostBatch]:
+    last: Schema | None = None
+    checked: trees.Node | None = None
+    try:
+        for index, pieces in enumerate(rebatch(source, options.batch_size, process)):
+            site = Site(process, index)
+            parts = _collated(pieces, options, site)
+            tree = parts[0].tree
+            if tree is not checked and tree != checked:
+                _check_names("dtypes", options.dtypes, tuple(tree.names()), site)
+                checked = tree
+            leaves = _final_leaves(parts, options, x64, site)
+            rows = len(leaves[0])
+            if options.mask_column is not None:
+                tree, leaves = _with_mask(tree, leaves, options.mask_column, rows, site)
+            schema = schema_of(tree, leaves, site)
+            if schema == last:
+                schema = last
+            else:
+                _check_schema(schema, last, options, site)
+            last = schema
+            yield HostBatch(leaves, schema, rows)
+    finally:
+        close = getattr(source, "close", None)
+        if close is not None:
+            close()
+
+
+def _collated(pieces: list[Piece], options: Options, site: Site) -> list[TreePiece]:
+    """Return the pieces of one batch as trees of arrays; a collate function makes one of them."""
+    if options.collate_fn is not None:
+        given = sum(piece.rows for piece in pieces)
+        collated = TreePiece.of(options.collate_fn(join(pieces, site)), site)
+        if collated.arrays and collated.rows != given:
+            raise site.error(
+                next(collated.tree.names()),
+                f"collate_fn returned {collated.rows} rows for {given}. It must return each row; "
+                "short batches are filled up by `paddings`.",
+            )
+        parts = [collated]
+    else:
+        parts = [piece for piece in pieces if isinstance(piece, TreePiece)]
+        if len(parts) < len(pieces):
+            raise site.error(
+                None,
+                "the source emits tables; without a collate_fn it must emit numpy arrays "
+                "(dict[str, np.ndarray] or one np.ndarray).",
+            )
+        same_columns(parts, site)
+    if not parts[0].arrays:
+        raise site.error(None, "it has no columns.")
+    return parts
+
+
+def _final_leaves(
+    parts: list[TreePiece], options: Options, x64: bool, site: Site
+) -> list[np.ndarray]:
+    leaves = []
+    for position, name in enumerate(parts[0].tree.names()):
+        arrays = [part.arrays[position] for part in parts]
+        wanted = _for_column(options.dtypes, name)
+        targets = {final_dtype(array.dtype, wanted, x64, name, site) for array in arrays}
+        if len(targets) > 1:
+            raise site.error(
+                name,
+                f"rows of dtype {' and '.join(sorted(map(str, targets)))} meet in one batch. "
+                "Set `dtypes`, or give the column one dtype in the source.",
+            )
+        leaves.append(assemble(arrays, targets.pop(), name, site))
+    return leaves
+
+
+def _with_mask(
+    tree: trees.Node, leaves: list[np.ndarray], mask_column: str, rows: int, site: Site
+) -> tuple[trees.Node, list[np.ndarray]]:
+    if tree.kind != "dict":
+        raise site.error(
+            mask_column,
+            f"mask_column adds a column to a dict of columns, but a batch is "
+            f"{'one array' if tree.kind == 'leaf' else f'a {tree.kind}'}. "
+            "Return a dict from collate_fn, or leave out mask_column.",
+        )
+    if mask_column in tree.keys:
+        raise site.error(
+            mask_column, "mask_column is the name of a column that is there. Choose another name."
+        )
+    return trees.with_key(tree, leaves, mask_column, np.ones(rows, np.bool_))
+
+
+def _check_schema(schema: Schema, last: Schema | None, options: Options, site: Site) -> None:
+    """Check a schema when it first appears, and after a change of trailing shapes."""
+    if last is not None and (
+        schema.tree != last.tree
+        or [column.dtype for column in schema.columns] != [column.dtype for column in last.columns]
+    ):
+        difference = last.diff(schema, "in the batch before", "in this one")
+        raise site.error(
+            next(iter(last.differing_columns(schema)), None),
+            f"columns and dtypes may not change between batches: {difference}. Set `dtypes`, or "
+            "give all rows the same columns and dtypes in the source.",
+        )
+    if options.pads:
+        columns = tuple(name for name in schema.names if name != options.mask_column)
+        _check_names("paddings", options.paddings, columns, site)
+        check_padding(schema, options, site)
+    if options.pads and options.synchronize_batches and jax.process_count() > 1:
+        for node in schema.tree.classes():
+            if not trees.importable(node):
+                raise site.error(
+                    None,
+                    f"the batch holds a {node.type}, which a process without rows could not import "
+                    "to make its batches of padding. Define the class at the top of a module.",
+                )
+
+
+def _check_names(argument: str, value: Any, names: tuple[str, ...], site: Site) -> None:
+    """Check that a mapping from column to value names each column, and no other.
+
+    As with Ray, a mapping of one entry, under any name, serves a bare array.
+    """
+    if not isinstance(value, Mapping) or (names == ("",) and len(value) == 1):
+        return
+    known = ", ".join(map(repr, names))
+    for name in value:
+        if name not in names:
+            raise site.error(name, f"`{argument}` names this column, but a batch has only {known}.")
+    for name in names:
+        if name not in value:
+            raise site.error(
+                name,
+                f"`{argument}` does not name this column. Name all of {known}, or give one value "
+                "for all.",
+            )
+
+
+def _for_column(value: Any, name: str) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return value[name] if name in value else next(iter(value.values()))

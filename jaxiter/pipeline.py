@@ -1,0 +1,346 @@
+"""One epoch in the background: a reader fills the host buffer, a placer fills the device queue.
+
+Neither runs a collective or a computation across processes. What may be placed is the engine's to
+say. Memory holds at most `look_ahead` host batches and the one being read, `prefetch_to_device`
+batches on devices and the one being placed.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from jaxiter.engine import Engine
+from jaxiter.errors import ClosedError, JaxIterError, Note, internal_note, note_of
+from jaxiter.messenger import Messenger
+from jaxiter.protocol import Machine
+from jaxiter.stats import EpochStats
+
+MOST_AHEAD = 64  # batches
+MOST_AHEAD_BYTES = 64 << 20
+_STEP_S = 1.0  # longest wait of a consumer between looks at the clock
+_FLUSH_S = 0.5  # for the last word to be out when the consumer leaves
+_HANDOVER_S = 5.0  # for the last epoch's reader to let go of the source
+
+
+class Loaded(NamedTuple):
+    """A batch in the host buffer.
+
+    Attributes:
+        content: What `Stages.place` takes.
+        schema: As text.
+        rows: Real rows.
+        nbytes: Of host memory.
+        checksum: Of its rows, where other processes must read the same.
+    """
+
+    content: Any
+    schema: str
+    rows: int
+    nbytes: int
+    checksum: str | None = None
+
+
+class Placed(NamedTuple):
+    """A batch on devices, as the consumer gets it."""
+
+    batch: Any
+    rows: int
+    nbytes: int
+
+
+class Stages(Protocol):
+    """What the pipeline moves batches with. Each may raise, and is called from one thread."""
+
+    def open(self) -> Iterator[Loaded]:
+        """Return the batches of this process, the last one maybe short; closing it is enough."""
+
+    def place(self, loaded: Loaded, position: int) -> Placed:
+        """Put a batch on this process's devices, filled up where it is short."""
+
+    def place_padding(self, schema: str, position: int) -> Placed:
+        """Put a batch without a real row on this process's devices."""
+
+
+class Epoch:
+    """Runs one epoch; `next` may be called from any thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        stages: Stages | None,
+        stats: EpochStats,
+        *,
+        process: int,
+        batch_size: int,
+        prefetch_to_device: int,
+        drops_tail: bool,
+        label: str,
+        on_over: Callable[[], None],
+    ) -> None:
+        self._on_over = on_over
+        self._engine = engine
+        self._stages = stages
+        self.stats = stats
+        self._process = process
+        self._batch_size = batch_size
+        self._prefetch = prefetch_to_device
+        self._drops_tail = drops_tail
+        self._messenger: Messenger | None = None
+        self._previous_reader: threading.Thread | None = None
+        self._host: deque[Loaded] = deque()
+        self._device: deque[Placed] = deque()
+        self._error: JaxIterError | None = None
+        self._closed_because = ""
+        self._over = False
+        self._reader = self._thread("reader", label, self._read)
+        self._placer = self._thread("placer", label, self._place)
+
+    def start(self, messenger: Messenger | None, previous: "Epoch | None") -> None:
+        """Start the threads.
+
+        Args:
+            messenger: None if this process decides alone.
+            previous: The epoch whose reader may still hold the source.
+        """
+        self._messenger = messenger
+        self._previous_reader = None if previous is None else previous._reader
+        with self._engine:
+            pass  # the first poll says hello
+        if messenger is not None:
+            messenger.start()
+        self._reader.start()
+        self._placer.start()
+
+    def fail(self, note: Note, cause: BaseException | None = None) -> None:
+        """Bring in an error from outside; it goes to all processes."""
+        with self._engine as machine:
+            self._engine.cause = self._engine.cause or cause
+            machine.failed(note)
+
+    def next(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: The epoch is over.
+            JaxIterError: It failed, the same on each call from then on.
+        """
+        engine = self._engine
+        with engine as machine:
+            if not self._device:
+                self._wait(machine)
+            if self._device:
+                placed = self._device.popleft()
+                machine.consumer_got(engine.clock(), True)
+                engine.grants.notify()
+                stats = self.stats
+                stats.batches_delivered += 1
+                stats.rows_delivered += placed.rows
+                stats.rows_held -= placed.rows
+                stats.bytes_delivered += placed.nbytes
+                return placed.batch
+            machine.consumer_got(engine.clock(), False)
+            if not self._over:
+                self._finish(machine)
+            error = self._error
+        if error is None:
+            raise StopIteration
+        raise error.with_traceback(None)
+
+    def close(self, why: str = "it was closed") -> None:
+        """End the epoch here; returns promptly, whatever the source does."""
+        with self._engine as machine:
+            if not self._over:
+                self._over = True
+                self._error = ClosedError(
+                    f"this iterator cannot be used any more: {why}. Call iter() for a new epoch.",
+                    process=self._process,
+                    batch=machine.taken,
+                )
+                self.stats.stop("closed", dropped=False)
+            machine.left()
+            self._host.clear()
+            self._device.clear()
+            self._engine.stop()
+        if self._messenger is not None:
+            self._messenger.flush(_FLUSH_S)
+        self._on_over()
+
+    def abandon(self) -> None:
+        """Close the epoch from a finalizer."""
+        self._engine.when_free(self.close)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the threads that carry messages to end."""
+        if self._messenger is not None:
+            self._messenger.join(timeout_s)
+
+    def _wait(self, machine: Machine) -> None:
+        """Wait until a batch or the end is there; the lock is held."""
+        engine = self._engine
+        began = engine.clock()
+        try:
+            while not self._device and not self._over and not self._ended(machine):
+                machine.consumer_waits(began)
+                engine.poll()
+                if not self._ended(machine):
+                    engine.ready.wait(_STEP_S)
+        except BaseException:
+            machine.consumer_got(engine.clock(), False)
+            raise
+        finally:
+            self.stats.next_s += engine.clock() - began
+
+    def _ended(self, machine: Machine) -> bool:
+        """Whether the consumer has all it will get, and the others know as much."""
+        over = machine.final is not None and machine.taken >= machine.granted
+        return over and not self._engine.untold
+
+    def _finish(self, machine: Machine) -> None:
+        """Take in how the epoch ended; the lock is held."""
+        self._over = True
+        note = None if machine.final is None else machine.final.error
+        if note is None:
+            self.stats.stop("ended", dropped=self._drops_tail)
+        else:
+            self._error = note.error(self._engine.cause)
+            self.stats.stop("failed", dropped=False)
+        machine.left()
+        self._host.clear()
+        self._engine.stop()
+        self._on_over()
+
+    def _read(self) -> None:
+        """Fill the host buffer; the reader's thread."""
+        engine, stats = self._engine, self.stats
+        with engine as machine:
+            while not machine.started and not self._stopped(machine):
+                engine.room.wait()
+            if self._stopped(machine):
+                return
+        if self._previous_reader is not None:
+            self._previous_reader.join(_HANDOVER_S)
+            self._previous_reader = None
+        batches: Iterator[Loaded] | None = None
+        held = 0
+        tail: Loaded | None = None
+        try:
+            assert self._stages is not None  # otherwise it was not started
+            batches = self._stages.open()
+            while tail is None:
+                began = time.monotonic()
+                loaded = next(batches, None)
+                stats.source_s += time.monotonic() - began
+                if loaded is None:
+                    break
+                with engine as machine:
+                    if self._stopped(machine):
+                        return
+                    stats.rows_read += loaded.rows
+                    stats.rows_held += loaded.rows
+                    if loaded.rows < self._batch_size:
+                        tail = loaded  # the source has to confirm that it is the last
+                        continue
+                    self._host.append(loaded)
+                    held += 1
+                    if held == 1:
+                        fits = MOST_AHEAD_BYTES // max(1, loaded.nbytes)
+                        machine.most_ahead = max(machine.most_ahead, min(MOST_AHEAD, fits))
+                    machine.batch_ready(loaded.schema, loaded.checksum)
+                    engine.poll()
+                    while not machine.has_room and not self._stopped(machine):
+                        engine.room.wait()
+                    if self._stopped(machine):
+                        return
+            if tail is not None:
+                next(batches, None)
+            with engine as machine:
+                if self._stopped(machine):
+                    return
+                if tail is None:
+                    machine.source_ended()
+                else:
+                    if not self._drops_tail:
+                        self._host.append(tail)
+                    machine.source_ended(tail.rows, tail.schema, tail.checksum)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, all processes must learn it
+            self._fail(error, held)
+        finally:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                self._close_source(close)
+
+    def _fail(self, error: BaseException, at: int) -> None:
+        """Take in that batch `at` cannot be had, and why."""
+        engine = self._engine
+        note = note_of(error, self._process, at)
+        with engine as machine:
+            if engine.stopping:
+                return
+            engine.cause = engine.cause or error
+            machine.failed(note)
+        if not isinstance(error, JaxIterError):
+            engine.log(logging.ERROR, f"the source failed at batch {at}", error)
+
+    def _close_source(self, close: Callable[[], None]) -> None:
+        try:
+            close()
+        except BaseException as error:  # noqa: BLE001  # nobody waits for its data any more
+            self._engine.log(logging.WARNING, "the source failed when it was closed", error)
+
+    def _place(self) -> None:
+        """Put granted batches on devices; the placer's thread."""
+        engine, stats = self._engine, self.stats
+        while True:
+            with engine as machine:
+                began = engine.clock()
+                ready = full = False
+                while not engine.stopping:
+                    ready = machine.placed < machine.granted
+                    full = len(self._device) >= self._prefetch
+                    if ready and not full:
+                        break
+                    if machine.final is not None and not ready:
+                        return
+                    undecided = bool(self._host) and not ready
+                    engine.grants.wait()
+                    now = engine.clock()
+                    if undecided:
+                        stats.agreement_s += now - began
+                    elif full:
+                        stats.consumer_s += now - began
+                    began = now
+                if engine.stopping:
+                    return
+                position = machine.placed
+                loaded = self._host.popleft() if self._host else None
+                schema = "" if loaded else machine.padding_schema(position)
+            try:
+                assert self._stages is not None
+                if loaded is None:
+                    placed = self._stages.place_padding(schema, position)
+                else:
+                    placed = self._stages.place(loaded, position)
+            except BaseException as error:  # noqa: BLE001  # all processes must learn it
+                with engine as machine:
+                    engine.cause = engine.cause or error
+                    machine.failed(internal_note(error, self._process, position), at=position)
+                engine.log(logging.ERROR, f"batch {position} cannot be put on devices", error)
+                return
+            stats.transfer_s += engine.clock() - began
+            del loaded
+            with engine as machine:
+                if engine.stopping:
+                    return
+                self._device.append(placed)
+                del placed
+                machine.batch_placed()
+                engine.ready.notify()
+
+    def _stopped(self, machine: Machine) -> bool:
+        return self._engine.stopping or machine.final is not None
+
+    def _thread(self, name: str, label: str, work: Callable[[], None]) -> threading.Thread:
+        return threading.Thread(target=work, name=f"jaxiter {name} {label}", daemon=True)

@@ -1,0 +1,351 @@
+"""Shardings: which rows a process reads, and how its rows become part of a global array.
+
+Nothing here runs a collective or a computation across processes: each process puts its own rows on
+its own devices. `jax.device_put` to a global sharding would do both, hidden.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import mesh_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+
+from jaxiter.casting import x64_enabled
+from jaxiter.errors import OptionError
+from jaxiter.options import Options
+from jaxiter.schema import Schema
+from jaxiter.site import Site
+
+Index = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """How a sharding splits rows between processes. Pure: devices and processes are numbers.
+
+    Attributes:
+        groups: Processes that hold the same rows, in the order of their first row. Process p of
+            group i reads split i of `count`.
+        shards: Row shards of one process: `batch_size` is a multiple of it.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    shards: int
+
+    @property
+    def count(self) -> int:
+        """Into how many splits the rows of an epoch are divided."""
+        return len(self.groups)
+
+    def index(self, process: int) -> int:
+        """Return which split `process` reads."""
+        return next(i for i, group in enumerate(self.groups) if process in group)
+
+
+def split_rows(intervals: dict[int, set[tuple[int, int]]], rows: int) -> RowSplit:
+    """Work out which processes read which rows.
+
+    Args:
+        intervals: For each process the intervals (start, stop) of rows that its devices hold.
+        rows: How many there are in all.
+
+    Returns:
+        The groups of processes and the row shards of each.
+
+    Raises:
+        ValueError: A process holds no rows, or row shards or the rows of two processes overlap
+            partly or are of unequal number; says which.
+    """
+    shards = sorted(set().union(*intervals.values()))
+    sizes = {stop - start for start, stop in shards}
+    if len(sizes) != 1 or len(shards) * sizes.pop() != rows:
+        raise ValueError(f"it splits rows into shards of unequal size: {shards} of {rows} rows")
+    groups: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for process in sorted(intervals):
+        groups.setdefault(tuple(sorted(intervals[process])), []).append(process)
+    held = sorted(groups)
+    if not held[0]:
+        raise ValueError(f"process {groups[held[0]][0]} has no device in it")
+    owner: dict[tuple[int, int], int] = {}
+    for own in held:
+        for shard in own:
+            if shard in owner:
+                raise ValueError(
+                    f"processes {owner[shard]} and {groups[own][0]} hold some of the same "
+                    "rows, but not all; the rows of two processes must be the same or disjoint"
+                )
+            owner[shard] = groups[own][0]
+        if len(own) != len(held[0]):
+            raise ValueError(
+                f"process {groups[held[0]][0]} holds {len(held[0])} row shards, process "
+                f"{groups[own][0]} holds {len(own)}; all processes must hold as many"
+            )
+    return RowSplit(tuple(tuple(groups[own]) for own in held), len(held[0]))
+
+
+def default_sharding() -> NamedSharding:
+    """Return Ray's: all devices along one axis `data`, in the order that suits their network."""
+    try:
+        devices = mesh_utils.create_device_mesh((jax.device_count(),))
+    except Exception:  # noqa: BLE001  # whatever it is, Ray falls back to this, and so the same mesh
+        devices = np.array(jax.devices())
+    spec = PartitionSpec("data")  # type: ignore[no-untyped-call]
+    return NamedSharding(Mesh(devices, ("data",)), spec)
+
+
+def row_shard(sharding: Sharding | None = None) -> tuple[int, int]:
+    """Return (index, count): of `count` splits of the rows, this process reads the one at `index`.
+
+    Processes that hold the same rows get the same index, and must read the same rows in the same
+    order. Without a `sharding`, each process has rows of its own.
+
+    Raises:
+        OptionError: The sharding does not split rows between processes as the iterator needs it.
+    """
+    split = _row_split(default_sharding() if sharding is None else sharding)
+    return split.index(jax.process_index()), split.count
+
+
+class Placement:
+    """Puts host batches on this process's devices as parts of global arrays.
+
+    Attributes:
+        sharding: Of every array.
+        split: Which processes read which rows.
+    """
+
+    def __init__(self, options: Options, *, x64: bool | None = None) -> None:
+        """Check the sharding.
+
+        Args:
+            options: With `batch_size` and `sharding`.
+            x64: Whether JAX holds 64-bit dtypes; None: as set for the thread that calls.
+
+        Raises:
+            OptionError: The sharding does not split rows as the iterator needs it, or `batch_size`
+                is no multiple of the row shards of one process.
+        """
+        self.sharding = default_sharding() if options.sharding is None else options.sharding
+        self.split = _row_split(self.sharding)
+        self._options = options
+        self._x64 = x64_enabled() if x64 is None else x64
+        self._plans: dict[tuple[int, tuple[int, ...]], _Plan] = {}
+        if options.batch_size % self.split.shards:
+            raise OptionError(
+                f"batch_size must be a multiple of the {self.split.shards} row shards that each "
+                f"process has under {self.sharding}; got {options.batch_size}.",
+                argument="batch_size",
+                value=options.batch_size,
+            )
+
+    @property
+    def row_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Processes that read the same rows; in the order of the splits they read."""
+        return self.split.groups
+
+    @property
+    def row_shard(self) -> tuple[int, int]:
+        """Which split this process reads, of how many."""
+        return self.split.index(jax.process_index()), self.split.count
+
+    def describe(self) -> Any:
+        """Return a JSON value that is equal on two processes if and only if their shardings are."""
+        return describe_sharding(self.sharding)
+
+    def check(self, schema: Schema, rows: int, site: Site) -> None:
+        """Check that `put` can place a batch.
+
+        Args:
+            schema: Of the batch.
+            rows: Its rows when it is placed, padding counted.
+            site: Named in errors.
+
+        Raises:
+            DataError: The rows do not divide by the row shards, or a column has not the dimensions
+                that the sharding splits.
+        """
+        if rows % self.split.shards:
+            raise site.error(
+                None,
+                f"its {rows} rows do not divide by the {self.split.shards} row shards of a "
+                "process. Set `drop_last=True`, or fill it up with `paddings`.",
+            )
+        for column in schema.columns:
+            shape = (rows * self.split.count, *column.shape)
+            reason = self._misfit(shape)
+            if reason:
+                raise site.error(
+                    column.name,
+                    f"arrays of shape {shape} cannot have the sharding asked for: {reason}. Change "
+                    "the sharding, or the shape of the column.",
+                )
+
+    def _misfit(self, shape: tuple[int, ...]) -> str:
+        """Say why arrays of `shape` cannot have the sharding; empty if they can."""
+        if isinstance(self.sharding, NamedSharding) and len(self.sharding.spec) > len(shape):
+            return f"{self.sharding.spec} is for {len(self.sharding.spec)} dimensions or more"
+        try:
+            self.sharding.shard_shape(shape)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def put(self, leaves: Sequence[np.ndarray]) -> list[jax.Array]:
+        """Place the rows of this process.
+
+        Runs no collective and no computation across processes, and may be called from any thread.
+        The host arrays may be used in place: nobody may write to them afterwards.
+
+        Args:
+            leaves: Arrays of shape (rows, *trailing), in dtypes that JAX holds; `rows` the same on
+                all processes.
+
+        Returns:
+            For each a global array of shape (rows * count, *trailing), `count` splits.
+        """
+        # One call for all parts of an array: a put a device takes several times as long.
+        with _x64_set(self._x64):
+            return [self._put(leaf) for leaf in leaves]
+
+    def _put(self, leaf: np.ndarray) -> jax.Array:
+        plan = self._plan(len(leaf), leaf.shape[1:])
+        return jax.make_array_from_callback(
+            plan.shape, self.sharding, lambda index: leaf[plan.local(index)]
+        )
+
+    def _plan(self, rows: int, trailing: tuple[int, ...]) -> "_Plan":
+        plan = self._plans.get((rows, trailing))
+        if plan is None:
+            shape = (rows * self.split.count, *trailing)
+            plan = self._plans[rows, trailing] = _Plan.of(self.sharding, shape, rows)
+        return plan
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the rows of one process make up its part of a global array.
+
+    Attributes:
+        shape: Of the global array.
+        starts: For the first global row of each of this process's row shards, the first local one.
+        height: Rows of a row shard.
+    """
+
+    shape: tuple[int, ...]
+    starts: dict[int, int]
+    height: int
+
+    @staticmethod
+    def of(sharding: Sharding, shape: tuple[int, ...], rows: int) -> "_Plan":
+        """Return the plan; ValueError if arrays of `shape` cannot have this sharding."""
+        indices = sharding.addressable_devices_indices_map(shape).values()
+        starts = sorted({_interval(index, shape[0])[0] for index in indices})
+        height = rows // len(starts)
+        return _Plan(shape, {start: i * height for i, start in enumerate(starts)}, height)
+
+    def local(self, index: Index | None) -> Index:
+        """Return the part of the process's rows that stands at `index` of the global array."""
+        assert index is not None  # JAX asks for addressable parts alone
+        start = self.starts[index[0].start or 0]
+        return slice(start, start + self.height), *index[1:]
+
+
+def held_rows(
+    sharding: Sharding, process_of: Callable[[jax.Device], int]
+) -> tuple[dict[int, set[tuple[int, int]]], int]:
+    """Return the intervals of rows that each process holds of some number of rows, and that number.
+
+    Args:
+        sharding: Splits rows, the first dimension, and maybe more dimensions.
+        process_of: The process that has a device.
+
+    Raises:
+        ValueError: Not a NamedSharding, and not for arrays of one dimension.
+    """
+    # Any number of shards along a dimension divides the number of devices.
+    rows = len(sharding.device_set)
+    spec = sharding.spec if isinstance(sharding, NamedSharding) else ()
+    held: dict[int, set[tuple[int, int]]] = {}
+    for device, index in sharding.devices_indices_map((rows,) * max(1, len(spec))).items():
+        held.setdefault(process_of(device), set()).add(_interval(index, rows))
+    return held, rows
+
+
+def _row_split(sharding: Sharding) -> RowSplit:
+    try:
+        held, rows = held_rows(sharding, lambda device: int(device.process_index))
+        return split_rows({process: set() for process in range(jax.process_count())} | held, rows)
+    except ValueError as error:
+        raise OptionError(
+            "sharding must split rows, the first dimension, evenly between all processes, but of "
+            f"{sharding} this is so: {error}.",
+            argument="sharding",
+            value=sharding,
+        ) from error
+
+
+def describe_sharding(sharding: Sharding | None) -> Any:
+    """Return a JSON value: equal for two shardings if and only if they are. None is the default."""
+    if sharding is None:
+        sharding = default_sharding()
+    if not isinstance(sharding, NamedSharding):
+        return {"sharding": repr(sharding), "devices": _ids(list(sharding.device_set))}
+    mesh = sharding.mesh
+    spec = [list(entry) if isinstance(entry, tuple) else entry for entry in _trimmed(sharding.spec)]
+    return {
+        "mesh": dict(zip(mesh.axis_names, mesh.devices.shape, strict=True)),
+        "axis_types": [str(kind) for kind in getattr(mesh, "axis_types", None) or ()],
+        "spec": spec,
+        "devices": _ids(mesh.devices.ravel().tolist()),
+        "memory_kind": sharding.memory_kind,
+    }
+
+
+def _trimmed(spec: PartitionSpec) -> list[Any]:
+    entries = list(spec)
+    while entries and entries[-1] is None:
+        entries.pop()
+    return [
+        entry[0] if isinstance(entry, tuple) and len(entry) == 1 else entry for entry in entries
+    ]
+
+
+def _ids(devices: list[Any]) -> Any:
+    ids = [int(device.id) for device in devices]
+    if len(ids) <= 64:
+        return ids
+    return f"{len(ids)} devices, sha256 {hashlib.sha256(repr(ids).encode()).hexdigest()}"
+
+
+def _interval(index: Index | None, rows: int) -> tuple[int, int]:
+    start, stop, _ = index[0].indices(rows) if index else (0, rows, 1)
+    return start, stop
+
+
+def rows_checksum(leaves: Sequence[np.ndarray]) -> str:
+    """Return a digest of all values: equal for processes that read the same rows.
+
+    Args:
+        leaves: C-contiguous arrays, real rows alone.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for leaf in leaves:
+        digest.update(f"{leaf.dtype.name}{leaf.shape}".encode())
+        if leaf.size:
+            digest.update(leaf.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _x64_set(enabled: bool) -> AbstractContextManager[Any]:
+    """Return a context in which puts of this thread keep 64-bit dtypes, or narrow them."""
+    if x64_enabled() == enabled:
+        return contextlib.nullcontext()
+    owner: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # moved in jax 0.8
+    context: AbstractContextManager[Any] = owner.enable_x64(enabled)
+    return context

@@ -1,0 +1,460 @@
+"""The state machine of one process. Events in, actions out; no threads, no I/O, no clock.
+
+Whoever drives it (threads, a test, a simulation) calls an event's method, then `poll`, and does
+what `poll` returns. `granted` says how far batches may be delivered, `final` how it stops.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from jaxiter.agreement import Changes, Final, SchemaWords, Standing, Terms
+from jaxiter.deciding import Decider, Timing
+from jaxiter.errors import Note
+from jaxiter.messages import Decision, Hello, Report
+
+_LEFT_GRACE_S = 2.0  # all may be leaving at the same batch, which is nobody's fault
+
+
+@dataclass(frozen=True)
+class Send:
+    """Give this report to process 0."""
+
+    report: Report
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Give this decision to all other processes."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Log:
+    """Write this to the log."""
+
+    level: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Abort:
+    """End this process: a peer is lost, and it is stuck in its own step."""
+
+    message: str
+
+
+Action = Send | Announce | Log | Abort
+
+
+class Machine:
+    """One epoch of one process.
+
+    Attributes:
+        started: Whether the source may be touched.
+        look_ahead: How many batches this process may hold that are not on a device.
+        taken: Batches that the consumer has taken.
+        placed: Batches that have left the host buffer for a device.
+    """
+
+    def __init__(
+        self,
+        hello: Hello | None,
+        terms: Terms,
+        timing: Timing,
+        now: float,
+        *,
+        process: int,
+        processes: int,
+        schema_words: SchemaWords | None = None,
+    ) -> None:
+        self.started = False
+        self.look_ahead = 1
+        self.most_ahead = 1
+        self.taken = 0
+        self.placed = 0
+        self._hello = hello
+        self._terms = terms
+        self._process = process
+        self._processes = processes
+        self._timing = timing
+        self._granted = 0
+        self._final: Final | None = None
+        self._cut: int | None = None  # a batch that was granted and cannot be delivered here
+        self._held = 0
+        self._ended = False
+        self._tail = 0
+        self._error: Note | None = None
+        self._left = False
+        self._left_early = False
+        self._schemas: list[tuple[int, str]] = []
+        self._sums: list[tuple[int, str]] = []
+        self._told: list[tuple[int, str]] = []
+        self._waiting_since: float | None = None
+        self._away_since = now
+        self._final_at = now
+        self._heard_at = now  # of process 0
+        self._patience_s = timing.timeout_s
+        self._sent: Report | None = None
+        self._sent_at = now
+        self._news_since: float | None = None
+        self._seen = 0
+        self._logs: list[Log] = []
+        self._told_who_left = False
+        self._aborted = False
+        self._decider = (
+            Decider(terms, timing, now, processes=processes, schema_words=schema_words)
+            if process == 0
+            else None
+        )
+
+    # Events of the source.
+
+    def batch_ready(self, schema: str, checksum: str | None = None) -> None:
+        """Take in that one more full batch is held."""
+        self._note_batch(schema, checksum)
+        self._held += 1
+
+    def source_ended(
+        self, tail: int = 0, schema: str | None = None, checksum: str | None = None
+    ) -> None:
+        """Take in that the source is exhausted.
+
+        Args:
+            tail: Rows of a last, short batch.
+            schema: The tail's schema; the tail counts as held unless short tails are dropped.
+            checksum: The tail's checksum.
+        """
+        if tail and schema is not None and self._terms.ends != "drop":
+            self._note_batch(schema, checksum)
+        self._tail = tail
+        self._ended = True
+
+    def failed(self, note: Note, at: int | None = None) -> None:
+        """Take in that no further batch can be held.
+
+        Args:
+            note: Why.
+            at: The position of a batch that was held but cannot be delivered after all.
+        """
+        if self._error is None:
+            self._error = note
+        if at is not None and at < self._granted:
+            self._cut = at
+            self._held = min(self._held, self._granted)  # it will not deliver any more
+            self._ended = False
+        elif self._final is not None:
+            self._log_idle_failure()
+
+    def broke(self, note: Note) -> None:
+        """Take in that the others cannot be reached any more: stop here, alone."""
+        if self._final is None:
+            self._error = self._error or note
+            self._final = Final(error=note)
+
+    # How far it goes.
+
+    @property
+    def granted(self) -> int:
+        """Batches at positions below this may be delivered here."""
+        return self._granted if self._cut is None else self._cut
+
+    @property
+    def final(self) -> Final | None:
+        """How the epoch stops, once known: after batch `granted - 1`."""
+        return self._final if self._cut is None else Final(error=self._error)
+
+    # Events of the consumer.
+
+    def consumer_waits(self, now: float) -> None:
+        """Take in that `next()` was called."""
+        self._waiting_since = now
+
+    def consumer_got(self, now: float, batch: bool) -> None:
+        """Take in that `next()` is about to return, with a batch or not."""
+        self.taken += batch
+        self._waiting_since = None
+        self._away_since = now
+
+    def left(self) -> None:
+        """Take in that the consumer will not come back: it left, or knows how it ended."""
+        if not self._left:
+            self._left = True
+            self._left_early = self.final is None
+
+    def batch_placed(self) -> None:
+        """Take in that one more batch left the host buffer."""
+        self.placed += 1
+
+    # Events of the other processes.
+
+    def report_came(self, process: int, report: Report, now: float) -> None:
+        """Take in the latest report of another process; only on process 0."""
+        if self._decider is not None:
+            self._decider.heard(process, report, now)
+
+    def decision_came(self, decision: Decision, now: float) -> None:
+        """Take in the next decision; not on process 0."""
+        self._seen += 1
+        self._heard_at = now
+        self._apply(decision, now)
+
+    # What to do now.
+
+    def poll(self, now: float) -> list[Action]:
+        """Return what is to be done now, in order."""
+        actions: list[Action] = []
+        if self._final is None:
+            if self._decider is not None:
+                self._decider.heard(0, self._report(now), now)
+                decision = self._decider.poll(self._hungry(), now)
+                if decision is not None:
+                    self._apply(decision, now)
+                    actions.append(Announce(decision))
+            else:
+                self._give_up_on_decider(now)
+                if self._report_is_due(now):
+                    actions.append(Send(self._send(now)))
+        elif self._decider is None and self._error is not None and self._unsaid():
+            actions.append(Send(self._send(now)))  # gave up alone: the others should know
+        self._watch_after_loss(now, actions)
+        actions += self._logs
+        self._logs.clear()
+        return actions
+
+    def wake_at(self, now: float) -> float:
+        """Return when `poll` may have something to do without further events, in seconds."""
+        if self._final is not None:
+            return now + 0.5
+        if self._decider is not None:
+            return self._decider.wake_at()
+        times = [self._sent_at + self._timing.beat_s]
+        if self._news_since is not None:
+            times.append(self._news_since + self._timing.lazy_s)
+        if self._waiting_since is not None and self._starves() and not self._wait_is_told():
+            times.append(self._waiting_since + self._wait_report_s())
+        return max(min(times), now + 0.001)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing will come of `poll` any more."""
+        if self._final is None or self._left:
+            return self._left and (self._final is not None or self._decider is None)
+        watches = self._timing.abort_on_loss and self._lost_peer() is not None
+        return not watches and (self._final.left is None or self._told_who_left)
+
+    @property
+    def blocked_by(self) -> tuple[int, ...]:
+        """On process 0, the processes whose reports it waits for."""
+        return () if self._decider is None else self._decider.blocked_by
+
+    @property
+    def all_greeted(self) -> bool:
+        """On process 0, whether all processes have come."""
+        return self._decider is None or self._decider.all_greeted
+
+    @property
+    def seen_by_all(self) -> int:
+        """On process 0, the decisions that all others have read."""
+        return 0 if self._decider is None else self._decider.seen_by_all
+
+    def waited_s(self, now: float) -> float:
+        """Return for how long the consumer has been waiting for a decision; 0 if it is not."""
+        if self._waiting_since is None or not self._starves():
+            return 0.0
+        return max(now - self._waiting_since, 1e-3)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the source should be asked for another batch."""
+        return self._held - self.placed < self.look_ahead
+
+    @property
+    def own_batches(self) -> int:
+        """Batches of this process's own rows; those beyond are padding. Final once it ended."""
+        return self._held + (self._terms.ends != "drop" and self._tail > 0)
+
+    def padding_schema(self, position: int) -> str:
+        """Return the schema of a batch of padding at `position`."""
+        known = [*self._schemas, *self._told]
+        return max((change for change in known if change[0] <= position), key=lambda c: c[0])[1]
+
+    def _note_batch(self, schema: str, checksum: str | None) -> None:
+        if not self._schemas or self._schemas[-1][1] != schema:
+            self._schemas.append((self._held, schema))
+        if checksum is not None:
+            self._sums.append((self._held, checksum))
+
+    def _apply(self, decision: Decision, now: float) -> None:
+        if decision.slow:
+            self._logs.append(Log(logging.WARNING, decision.slow))
+        if decision.go is not None:
+            self.started = True
+            self.look_ahead = max(2, decision.go.look_ahead)
+            self.most_ahead = max(self.most_ahead, self.look_ahead)
+            self._patience_s = max(self._patience_s, decision.go.patience_s)
+        self._told += decision.schemas
+        if decision.upto > self._granted:
+            starved = self.placed == self._granted
+            if starved and not self.has_room:  # more ahead would have helped
+                self.look_ahead = min(2 * self.look_ahead, self.most_ahead)
+            self._granted = decision.upto
+            self._forget()
+        if decision.final is not None:
+            self._final = decision.final
+            self._final_at = now
+            self._log_end()
+
+    def _forget(self) -> None:
+        """Drop what was said of batches that are decided."""
+        while len(self._schemas) > 1 and self._schemas[1][0] <= self._granted:
+            self._schemas.pop(0)
+        while self._sums and self._sums[0][0] < self._granted:
+            self._sums.pop(0)
+        while len(self._told) > 1 and self._told[1][0] <= self.placed:
+            self._told.pop(0)
+
+    def _standing(self) -> Standing:
+        schemas: Changes = tuple(self._schemas)
+        return Standing(
+            self._held,
+            self._ended,
+            self._tail,
+            self._error,
+            self._left_early,
+            self.taken,
+            schemas,
+            tuple(self._sums),
+        )
+
+    def _report(self, now: float) -> Report:
+        waited_s = self.waited_s(now)
+        hello = None if self.started else self._hello
+        full = self.started and not self.has_room
+        return Report(self._standing(), hello, self._seen, waited_s, full)
+
+    def _send(self, now: float) -> Report:
+        report = self._report(now)
+        self._sent = report
+        self._sent_at = now
+        self._news_since = None
+        return report
+
+    def _hungry(self) -> bool:
+        return self._granted - self.placed <= self.look_ahead // 2
+
+    def _starves(self) -> bool:
+        return self._waiting_since is not None and self.taken >= self._granted
+
+    def _wait_is_told(self) -> bool:
+        if self._sent is None or self._waiting_since is None:
+            return False
+        return self._sent.waited_s > 0 and self._sent_at >= self._waiting_since
+
+    def _wait_report_s(self) -> float:
+        return min(1.0, self._timing.timeout_s / 8)
+
+    def _unsaid(self) -> bool:
+        """Whether the last report lacks something that must not wait."""
+        if self._sent is None:
+            return True
+        said = self._sent.standing
+        return (said.ended, said.left, said.error) != (self._ended, self._left_early, self._error)
+
+    def _report_is_due(self, now: float) -> bool:
+        if self._unsaid() or self._sent is None:
+            return True
+        if now - self._sent_at >= self._timing.beat_s:
+            return True
+        if self.waited_s(now) >= self._wait_report_s() and not self._wait_is_told():
+            return True
+        said = self._sent.standing.held
+        if self._held == said:
+            return False
+        if self._news_since is None:
+            self._news_since = now
+        if now - self._news_since >= self._timing.lazy_s:
+            return True
+        answered = said <= self._granted  # otherwise an earlier report is still on its way
+        return self._hungry() and (answered or self._held - said >= self.look_ahead // 2)
+
+    def _give_up_on_decider(self, now: float) -> None:
+        """Stop alone if process 0 says nothing for longer than it would wait itself."""
+        silent_since = self._heard_at
+        if not (self._timing.abort_on_loss and self._seen):
+            if not self._starves() or self._waiting_since is None:
+                return
+            silent_since = max(silent_since, self._waiting_since)
+        if now - silent_since < self._patience_s + 2 * self._timing.beat_s + 1.0:
+            return
+        said = "shows no sign of life" if self._seen else "has not called iter() on this iterator"
+        note = Note(
+            "SyncTimeoutError",
+            f"process 0: {said} since {now - silent_since:.0f} s, longer than "
+            f"sync_timeout_s={self._patience_s:g}.",
+            0,
+            self._granted,
+        )
+        self._error = self._error or note
+        self._final = Final(error=note)
+        self._final_at = now
+
+    def _lost_peer(self) -> int | None:
+        """Return how many batches a lost peer had taken, -1 if unknown; None if none is lost."""
+        if self._final is None or self._left:
+            return None
+        if self._final.left is not None:
+            return None if self._final.left[0] == self._process else self._final.left[1]
+        error = self._final.error
+        return -1 if error is not None and error.kind == "SyncTimeoutError" else None
+
+    def _watch_after_loss(self, now: float, actions: list[Action]) -> None:
+        peer_took = self._lost_peer()
+        if peer_took is None or self._final is None or self._final.error is None:
+            return
+        message = self._final.error.message
+        ahead = self.taken + (self._waiting_since is not None) > peer_took
+        if not self._told_who_left and (ahead or now - self._final_at >= _LEFT_GRACE_S):
+            self._told_who_left = True
+            actions.append(Log(logging.WARNING, message))
+        if self._timing.abort_on_loss and self._waiting_since is None and not self._aborted:
+            grace_s = self._timing.abort_grace_s if ahead else self._timing.timeout_s
+            if now - max(self._final_at, self._away_since) >= grace_s:
+                self._aborted = True
+                actions.append(
+                    Abort(
+                        f"{message} This process has been in its own step for {grace_s:g} s "
+                        "since; on_peer_loss='abort' ends it."
+                    )
+                )
+
+    def _log_end(self) -> None:
+        if self._final is None or self._final.error is not None:
+            return
+        news = logging.WARNING if self._process == 0 else logging.DEBUG  # once for all processes
+        dropped = self._final.dropped
+        if self._granted == 0:
+            left_out = f" drop_last left out at least {dropped} rows." if dropped else ""
+            self._logs.append(Log(news, f"the epoch has no batches.{left_out}"))
+        elif dropped:
+            if dropped < self._terms.batch_size * self._processes:
+                news = min(news, logging.INFO)  # mere tails
+            self._logs.append(
+                Log(
+                    news,
+                    f"drop_last left out at least {dropped} rows of all processes, after "
+                    f"{self._granted} batches.",
+                )
+            )
+        if self._error is not None:
+            self._log_idle_failure()
+
+    def _log_idle_failure(self) -> None:
+        if self._error is not None and self._final is not None and self._final.error is None:
+            self._logs.append(
+                Log(
+                    logging.WARNING,
+                    f"a failure beyond the agreed end, batch {self._granted}, stops nothing: "
+                    f"{self._error.message}",
+                )
+            )

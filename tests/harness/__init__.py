@@ -1,0 +1,1 @@
+"""Tests of the harness: real processes, one behaviour a test."""

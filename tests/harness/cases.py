@@ -1,0 +1,165 @@
+"""What the ranks of these tests run. Imported by the ranks, so nothing of pytest is in here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from harness import rank
+
+FOR_EVER_S = 1e6
+
+
+def give(*values: Any, **named: Any) -> tuple[Any, ...]:
+    """Return what it got."""
+    return (*values, *named.items())
+
+
+def own_pid() -> int:
+    """Return the process's id."""
+    return os.getpid()
+
+
+def gather() -> list[int]:
+    """Run a collective of all processes; returns the ranks in order."""
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    all_ranks = multihost_utils.process_allgather(np.array([rank.this().rank], np.int32))
+    return [int(each) for each in all_ranks.ravel()]
+
+
+def describe_jax() -> tuple[int, int, int, str]:
+    """Return process index, process count, local device count and platform."""
+    import jax
+
+    device = jax.local_devices()[0]
+    return jax.process_index(), jax.process_count(), jax.local_device_count(), device.platform
+
+
+def sleep_for_ever() -> NoReturn:
+    """Wait for nothing."""
+    while True:
+        time.sleep(FOR_EVER_S)
+
+
+def culprit_then_sleep(culprit: int, fault: str, batches: int = 2) -> None:
+    """Record batches; then one rank has a fault, and the others sleep for ever."""
+    for k in range(batches):
+        rank.record("batch", k=k)
+    if rank.this().rank == culprit:
+        FAULTS[fault]()
+    else:
+        sleep_for_ever()
+
+
+def culprit_then_gather(culprit: int, fault: str, batches: int = 2) -> list[int]:
+    """Record batches; then one rank has a fault, and the others enter a collective."""
+    for k in range(batches):
+        rank.record("batch", k=k)
+    if rank.this().rank == culprit:
+        FAULTS[fault]()
+        return []
+    return gather()
+
+
+def compute_then_gather(culprit: int, busy_s: float) -> list[int]:
+    """One rank computes for a while before a collective that all enter."""
+    end_s = time.monotonic() + busy_s
+    while rank.this().rank == culprit and time.monotonic() < end_s:
+        sum(range(10_000))
+    return gather()
+
+
+def _raise() -> NoReturn:
+    error = ValueError("no more rows")
+    error.add_note("shard 7")
+    raise error
+
+
+FAULTS: dict[str, Callable[[], object]] = {
+    "sleep": sleep_for_ever,
+    "raise": _raise,
+    "sys.exit(0)": lambda: sys.exit(0),
+    "os._exit(0)": lambda: os._exit(0),
+    "os._exit(3)": lambda: os._exit(3),
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGSTOP": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "return": lambda: None,
+}
+
+
+def flood(megabytes: int) -> str:
+    """Write megabytes to stdout and stderr, then one last line to each."""
+    line = "x" * 1023 + "\n"
+    for _ in range(megabytes * 1024 // 2):
+        sys.stdout.write(line)
+        sys.stderr.write(line)
+    print("last words")
+    return "done"
+
+
+class Unpicklable:
+    """Refuses to travel."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("stays where it is")
+
+
+class RefusesToArrive:
+    """Travels, but cannot be made again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _raise, ()
+
+
+def give_unpicklable() -> Unpicklable:
+    """Return what cannot travel."""
+    return Unpicklable()
+
+
+def give_unloadable() -> RefusesToArrive:
+    """Return what cannot be made again."""
+    return RefusesToArrive()
+
+
+class HostileError(Exception):
+    """Fails to describe itself."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def raise_hostile() -> NoReturn:
+    """Raise an error that fails to describe itself."""
+    raise HostileError
+
+
+def raise_chained() -> None:
+    """Raise an error that has a cause."""
+    try:
+        _raise()
+    except ValueError as error:
+        raise KeyError("column") from error
+
+
+def leave_thread(name: str, alive_s: float) -> None:
+    """Start a thread that lives on for a while."""
+    threading.Thread(target=time.sleep, args=(alive_s,), name=name, daemon=True).start()
+
+
+def start_child() -> int:
+    """Start a process in a session of its own, which outlives its parent; returns its id."""
+    command = [sys.executable, "-c", f"import time; time.sleep({FOR_EVER_S})"]
+    return subprocess.Popen(command, start_new_session=True).pid
+
+
+def fork_and_return() -> int:
+    """Fork; child and parent both return."""
+    return os.fork()

@@ -1,0 +1,55 @@
+"""Fixtures of the harness's tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import Gang
+
+
+@pytest.fixture(scope="module")
+def gang() -> Iterator[Gang]:
+    """Two processes of two devices, kept warm between the tests of a module."""
+    with Gang(processes=2, devices_per_process=2) as gang:
+        yield gang
+
+
+@pytest.fixture
+def temp_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a short directory that `tempfile` uses, here and in subprocesses."""
+    path = Path(tempfile.mkdtemp(prefix="t-"))
+    monkeypatch.setattr(tempfile, "tempdir", str(path))
+    monkeypatch.setenv("TMPDIR", str(path))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
+    """Wait until the condition holds; False when it does not within the limit."""
+    deadline_s = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def open_fds() -> set[str]:
+    """Names of this process's open file descriptors."""
+    return set(os.listdir("/proc/self/fd"))

@@ -1,0 +1,50 @@
+"""Programs that own a gang, and do not end it as they should. Run as `python -m`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from typing import Any
+
+from harness import Gang, Returned
+from tests.harness import cases
+
+
+def pids_of(gang: Gang) -> list[int]:
+    """Process ids of the ranks and of a child that each has started."""
+    outcomes = [*gang.run(cases.own_pid), *gang.run(cases.start_child)]
+    return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+
+
+def main(end: str, backend: str, processes: int) -> None:
+    """Start a gang, print the ids of its processes, and go on as `end` says."""
+    gang: Any = Gang(processes, backend=backend)
+    print(json.dumps(pids_of(gang)), flush=True)
+    match end:
+        case "idle":
+            signal.pause()
+        case "run":
+            gang.run(cases.sleep_for_ever, deadline_s=600, stall_s=600)
+        case "with":
+            with gang:
+                gang.run(cases.sleep_for_ever, deadline_s=600, stall_s=600)
+        case "raise":
+            with gang:
+                raise ValueError("an error of the parent's own")
+        case "exit":
+            pass
+        case "exit-in-thread":
+            thread = threading.Thread(
+                target=gang.run, args=(cases.sleep_for_ever,), kwargs={"stall_s": 600}, daemon=True
+            )
+            thread.start()
+        case "forget":
+            del gang
+            print("forgotten", flush=True)
+            signal.pause()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,49 @@
+"""The sentence that says who waits for whom."""
+
+from __future__ import annotations
+
+import faulthandler
+import tempfile
+
+from harness.diagnosis import View, place_of, who_waits_for_whom
+from harness.records import Event
+
+BATCH = Event(12, "batch", 1.0, {"k": 2, "rows": [1, 2]})
+
+
+def test_it_names_who_waits_and_who_raised() -> None:
+    """The one that raised comes before the one that waits, each with its last event."""
+    why = who_waits_for_whom(
+        [View(1, "waits", BATCH, "in a collective"), View(0, "raised ValueError", BATCH)]
+    )
+
+    assert why == (
+        "rank 0 raised ValueError after event #12 'batch' (k=2); "
+        "rank 1 waits in a collective after event #12 'batch' (k=2)"
+    )
+
+
+def test_ranks_that_are_alike_are_named_together() -> None:
+    """Ranks of one state, place and last event share a clause; the stopped one comes first."""
+    why = who_waits_for_whom(
+        [View(0, "waits", None), View(1, "waits", None), View(2, "stopped", None)]
+    )
+
+    assert why == "rank 2 is stopped (SIGSTOP) after no event; ranks 0, 1 wait after no event"
+
+
+def test_a_place_is_the_innermost_line_of_the_caller() -> None:
+    """A real stack gives file, line, function and source of the frame outside libraries."""
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        place = place_of(file.read())
+
+    assert place.startswith("at test_diagnosis.py:")
+    assert "test_a_place_is_the_innermost_line" in place
+    assert "faulthandler.dump_traceback(" in place
+
+
+def test_no_stack_is_no_place() -> None:
+    """Where there is no stack, there is no place."""
+    assert place_of("no stacks: the process did not answer") == ""

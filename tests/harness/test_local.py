@@ -1,0 +1,310 @@
+"""Outcomes of local processes: whatever a rank does, each rank has its own within the limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import Died, Gang, Hung, Outcome, Raised, Returned, Undecided, rank
+from tests.harness import cases
+
+STALL_S = 1.0
+# What a verdict may take beyond stall_s, on a machine whose cores are busy with other things.
+SLACK_S = 5.0
+
+both = pytest.mark.parametrize("culprit", [0, 1])
+
+
+def run(gang: Gang, fn: Callable[..., Any], *args: Any, stall_s: float = STALL_S) -> list[Outcome]:
+    """Run with a short stall_s, and see that the verdict is in time."""
+    gang.run(cases.give)  # a fresh start is not part of the time measured
+    start_s = time.monotonic()
+    outcomes = gang.run(fn, *args, stall_s=stall_s, deadline_s=60)
+
+    assert time.monotonic() - start_s < stall_s + SLACK_S
+    assert [outcome.rank for outcome in outcomes] == [0, 1]
+    assert all(outcome.describe() for outcome in outcomes)
+    return outcomes
+
+
+def ks(outcome: Outcome) -> list[int]:
+    """Numbers of the batches that a rank has recorded."""
+    return [event.fields["k"] for event in outcome.events]
+
+
+def test_values_return_in_the_order_of_ranks(gang: Gang) -> None:
+    """Each rank returns its own value; arguments per rank come before those for all."""
+    outcomes = gang.run(cases.give, "all", per_rank=[(1, "a"), (2, "b")], key=[3])
+
+    values = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+    assert values == [(1, "a", "all", ("key", [3])), (2, "b", "all", ("key", [3]))]
+
+
+def test_ranks_share_one_jax_session(gang: Gang) -> None:
+    """JAX sees all processes, with the number of CPU devices that was asked for."""
+    outcomes = gang.run(cases.describe_jax)
+
+    values = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+    assert values == [(0, 2, 2, "cpu"), (1, 2, 2, "cpu")]
+
+
+def test_a_collective_runs(gang: Gang) -> None:
+    """A collective of all processes gives the same on each."""
+    outcomes = gang.run(cases.gather)
+
+    assert [o.value for o in outcomes if isinstance(o, Returned)] == [[0, 1], [0, 1]]
+
+
+def test_functions_and_arrays_travel_by_value(gang: Gang) -> None:
+    """A closure defined in a test runs on each rank and its arrays come back."""
+    scale = np.arange(3)
+
+    def scaled() -> Any:
+        rank.record("scaled", scale=scale, me=rank.this().rank)
+        return scale * rank.this().rank
+
+    outcomes = gang.run(scaled)
+
+    assert [o.value.tolist() for o in outcomes if isinstance(o, Returned)] == [[0, 0, 0], [0, 1, 2]]
+    assert [o.events[0].fields["me"] for o in outcomes] == [0, 1]
+    assert all(o.events[0].fields["scale"].tolist() == [0, 1, 2] for o in outcomes)
+
+
+@both
+def test_a_rank_that_sleeps_for_ever_hangs_the_gang(gang: Gang, culprit: int) -> None:
+    """Both are hung; stacks and the sentence show the sleeper and the one in a collective."""
+    outcomes = run(gang, cases.culprit_then_gather, culprit, "sleep")
+
+    sleeper, waiter = outcomes[culprit], outcomes[1 - culprit]
+    assert isinstance(sleeper, Hung)
+    assert isinstance(waiter, Hung)
+    assert "in sleep_for_ever" in sleeper.stacks
+    assert "in gather" in waiter.stacks
+    assert f"rank {culprit} waits asleep at cases.py" in waiter.why
+    assert f"rank {1 - culprit} waits in a collective at cases.py" in waiter.why
+    assert "after event #1 'batch' (k=1)" in waiter.why
+    assert sleeper.why == waiter.why
+    assert ks(sleeper) == ks(waiter) == [0, 1]
+    assert waiter.last_event is not None
+    assert waiter.last_event.fields == {"k": 1}
+
+
+@both
+def test_a_rank_that_raises_hangs_those_that_wait_for_it(gang: Gang, culprit: int) -> None:
+    """One raised, with its traceback; the other is hung, and its sentence names the error."""
+    outcomes = run(gang, cases.culprit_then_gather, culprit, "raise")
+
+    error, waiter = outcomes[culprit], outcomes[1 - culprit]
+    assert isinstance(error, Raised)
+    assert (error.type, error.message, error.notes) == (
+        "ValueError",
+        "no more rows",
+        ("shard 7",),
+    )
+    assert error.mro == ("ValueError", "Exception", "BaseException", "object")
+    assert "in culprit_then_gather" in error.traceback
+    assert isinstance(waiter, Hung)
+    assert waiter.why.startswith(
+        f"rank {culprit} raised ValueError after event #1 'batch' (k=1); "
+        f"rank {1 - culprit} waits in a collective"
+    )
+
+
+@both
+def test_a_rank_that_returns_early_hangs_those_that_wait_for_it(gang: Gang, culprit: int) -> None:
+    """One returned, the other is hung, and its sentence says so."""
+    outcomes = run(gang, cases.culprit_then_gather, culprit, "return")
+
+    waiter = outcomes[1 - culprit]
+    assert isinstance(outcomes[culprit], Returned)
+    assert isinstance(waiter, Hung)
+    assert f"rank {culprit} returned after event #1" in waiter.why
+
+
+def test_all_that_raise_give_their_own_errors(gang: Gang) -> None:
+    """A chained error arrives with its cause; the type's name has no module for builtins."""
+    outcomes = run(gang, cases.raise_chained)
+
+    for outcome in outcomes:
+        assert isinstance(outcome, Raised)
+        assert (outcome.type, outcome.message) == ("KeyError", "'column'")
+        assert "LookupError" in outcome.mro
+        assert "ValueError: no more rows" in outcome.traceback
+
+
+@both
+def test_sys_exit_is_an_exception_like_others(gang: Gang, culprit: int) -> None:
+    """sys.exit(0) does not end the process: it is raised, with its code as the message."""
+    outcomes = run(gang, cases.culprit_then_sleep, culprit, "sys.exit(0)")
+
+    error = outcomes[culprit]
+    assert isinstance(error, Raised)
+    assert (error.type, error.message) == ("SystemExit", "0")
+
+
+@both
+@pytest.mark.parametrize(
+    ("fault", "exit_status", "signal_name"),
+    [("os._exit(0)", 0, None), ("os._exit(3)", 3, None), ("SIGKILL", None, "SIGKILL")],
+)
+def test_a_rank_that_dies_says_how(
+    gang: Gang, culprit: int, fault: str, exit_status: int | None, signal_name: str | None
+) -> None:
+    """Its events are kept; the other is aborted by process 0's death, and hung by another's."""
+    outcomes = run(gang, cases.culprit_then_sleep, culprit, fault)
+
+    dead, other = outcomes[culprit], outcomes[1 - culprit]
+    assert isinstance(dead, Died)
+    assert (dead.exit_status, dead.signal, dead.after) == (exit_status, signal_name, None)
+    assert ks(dead) == [0, 1]
+    if culprit == 0:
+        assert isinstance(other, Died)
+        assert (other.signal, other.after) == ("SIGABRT", 0)
+    else:
+        assert isinstance(other, Hung)
+        assert other.why.startswith("rank 1 died ")
+
+
+@both
+def test_a_death_beside_a_collective_is_told_from_what_follows(gang: Gang, culprit: int) -> None:
+    """The runtime may tell the other (an error, an abort) or not (a hang): the first is named."""
+    outcomes = run(gang, cases.culprit_then_gather, culprit, "SIGKILL")
+
+    dead, other = outcomes[culprit], outcomes[1 - culprit]
+    assert isinstance(dead, Died)
+    assert (dead.signal, dead.after) == ("SIGKILL", None)
+    match other:
+        case Hung():
+            assert other.why.startswith(f"rank {culprit} died by SIGKILL")
+        case Died():
+            assert other.after == culprit
+        case _:
+            assert isinstance(other, Raised)
+
+
+@both
+@pytest.mark.parametrize("program", [cases.culprit_then_gather, cases.culprit_then_sleep])
+def test_a_stopped_rank_is_named(gang: Gang, culprit: int, program: Callable[..., Any]) -> None:
+    """Both are hung, only one is stopped, and the sentence says which."""
+    outcomes = run(gang, program, culprit, "SIGSTOP")
+
+    stopped, waiter = outcomes[culprit], outcomes[1 - culprit]
+    assert isinstance(stopped, Hung)
+    assert isinstance(waiter, Hung)
+    assert (stopped.stopped, waiter.stopped) == (True, False)
+    assert waiter.why.startswith(f"rank {culprit} is stopped (SIGSTOP) after event #1")
+    assert "in culprit_then" in stopped.stacks
+
+
+def test_a_stopped_rank_is_hung_when_the_others_have_ended(gang: Gang) -> None:
+    """A rank that is stopped is hung also when nobody waits for it."""
+    outcomes = run(gang, _stop_if, 1)
+
+    assert isinstance(outcomes[0], Returned)
+    assert isinstance(outcomes[1], Hung)
+    assert outcomes[1].stopped
+
+
+def _stop_if(culprit: int) -> None:
+    if rank.this().rank == culprit:
+        cases.FAULTS["SIGSTOP"]()
+
+
+@pytest.mark.parametrize(("culprit", "busy_s"), [(0, 4.0), (1, 20.0)])
+def test_a_rank_that_computes_is_slow_not_hung(gang: Gang, culprit: int, busy_s: float) -> None:
+    """A rank that is late by computing, and the one that waits for it, return in the end."""
+    outcomes = gang.run(cases.compute_then_gather, culprit, busy_s, stall_s=STALL_S, deadline_s=120)
+
+    assert [o.value for o in outcomes if isinstance(o, Returned)] == [[0, 1], [0, 1]]
+    assert all(outcome.elapsed_s >= busy_s for outcome in outcomes)
+
+
+def test_the_deadline_leaves_a_computing_gang_undecided(gang: Gang) -> None:
+    """What still computes at the deadline is not hung but undecided, with stacks."""
+    start_s = time.monotonic()
+    outcomes = gang.run(cases.compute_then_gather, 1, 1e6, stall_s=STALL_S, deadline_s=2)
+
+    assert time.monotonic() - start_s < 2 + SLACK_S
+    for outcome in outcomes:
+        assert isinstance(outcome, Undecided)
+        assert "the deadline of 2 s passed" in outcome.describe()
+    assert isinstance(outcomes[1], Undecided)
+    assert "in compute_then_gather" in outcomes[1].stacks
+
+
+def test_a_flood_of_output_is_cut_to_its_tail(gang: Gang) -> None:
+    """A rank that writes 64 MB to stdout and stderr ends, and the last 16 KiB are kept."""
+    outcomes = gang.run(cases.flood, 64, deadline_s=60)
+
+    for outcome in outcomes:
+        assert isinstance(outcome, Returned)
+        assert outcome.output.endswith("last words\n")
+        assert 1024 < len(outcome.output) <= 16 * 1024
+
+
+def test_output_is_of_this_run_only(gang: Gang) -> None:
+    """What an earlier run has printed is not shown again."""
+    gang.run(print, "before")
+    outcomes = gang.run(print, "now")
+
+    assert [outcome.output for outcome in outcomes] == ["now\n", "now\n"]
+
+
+def test_an_unpicklable_value_is_an_error_that_says_so(gang: Gang) -> None:
+    """A value that cannot travel back counts as raised, and the text names it."""
+    outcomes = run(gang, cases.give_unpicklable)
+
+    for outcome in outcomes:
+        assert isinstance(outcome, Raised)
+        assert outcome.message == (
+            "the return value (Unpicklable) cannot be pickled: stays where it is"
+        )
+
+
+def test_a_value_that_cannot_be_loaded_is_an_error_that_says_so(gang: Gang) -> None:
+    """A value that the parent cannot make again counts as raised."""
+    outcomes = run(gang, cases.give_unloadable)
+
+    for outcome in outcomes:
+        assert isinstance(outcome, Raised)
+        assert "cannot be unpickled in the parent: ValueError: no more rows" in outcome.message
+
+
+def test_an_error_that_fails_to_describe_itself_is_still_an_outcome(gang: Gang) -> None:
+    """The type's qualified name is there, and a placeholder for the text."""
+    outcomes = run(gang, cases.raise_hostile)
+
+    for outcome in outcomes:
+        assert isinstance(outcome, Raised)
+        assert outcome.type == "tests.harness.cases.HostileError"
+        assert outcome.message == "<no text: RuntimeError>"
+
+
+def test_large_values_travel_both_ways(gang: Gang) -> None:
+    """Forty megabytes each way arrive whole."""
+    content = np.arange(5_000_000)
+    outcomes = gang.run(cases.give, content, deadline_s=60)
+
+    assert all((o.value[0] == content).all() for o in outcomes if isinstance(o, Returned))
+    assert all(isinstance(o, Returned) for o in outcomes)
+
+
+@pytest.fixture
+def four() -> Iterator[Gang]:
+    """Four processes of one device."""
+    with Gang(processes=4) as gang:
+        yield gang
+
+
+def test_four_ranks_and_one_that_is_stopped(four: Gang) -> None:
+    """The three that wait share one clause, the stopped one has its own."""
+    outcomes = four.run(cases.culprit_then_gather, 2, "SIGSTOP", stall_s=STALL_S)
+
+    assert all(isinstance(outcome, Hung) for outcome in outcomes)
+    assert isinstance(outcomes[0], Hung)
+    assert outcomes[0].why.startswith("rank 2 is stopped (SIGSTOP)")
+    assert "ranks 0, 1, 3 wait in a collective" in outcomes[0].why

@@ -1,0 +1,167 @@
+"""After a gang there is no process, no file, no thread and no file descriptor of it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import Gang, Hung, Returned
+from tests.harness import cases
+from tests.harness.conftest import is_alive, open_fds, wait_until
+from tests.harness.parents import pids_of
+
+ROOT = Path(__file__).parents[2]
+# The guardian looks twice; the rest is for machines that are busy with other things.
+LIMIT_S = 15.0
+
+
+class Parent:
+    """A real parent process in a process group of its own, as a shell would start it."""
+
+    def __init__(self, end: str, backend: str = "local") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.harness.parents", end, backend, "2"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=ROOT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        self.stdout = self.process.stdout
+        self.pids: list[int] = json.loads(self.stdout.readline())
+
+    def finish(self) -> int:
+        """Wait for its end; returns the exit status."""
+        status = self.process.wait(LIMIT_S)
+        self.stdout.close()
+        return status
+
+
+def nothing_left(pids: list[int], temp_dir: Path) -> bool:
+    """Whether none of the processes is alive and the directory is empty."""
+    return not any(map(is_alive, pids)) and not list(temp_dir.iterdir())
+
+
+@pytest.mark.parametrize("doing", ["idle", "run"])
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_parent_leaves_nothing(
+    temp_dir: Path, doing: str, signal_number: signal.Signals
+) -> None:
+    """Ranks, what they have started, and files are gone soon after the parent was killed."""
+    parent = Parent(doing)
+
+    assert len(parent.pids) == 4
+    assert all(map(is_alive, parent.pids))
+    parent.process.send_signal(signal_number)
+    assert parent.finish() == -signal_number
+    assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
+
+
+def test_a_killed_parent_leaves_no_stopped_rank(temp_dir: Path) -> None:
+    """Ranks that are stopped when the parent is killed are ended too."""
+    parent = Parent("run")
+    for pid in parent.pids:
+        os.kill(pid, signal.SIGSTOP)
+    parent.process.kill()
+    parent.finish()
+
+    assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
+
+
+@pytest.mark.parametrize("doing", ["run", "with"])
+def test_ctrl_c_leaves_nothing(temp_dir: Path, doing: str) -> None:
+    """SIGINT to the parent's process group ends the parent, which ends all: none dies half."""
+    parent = Parent(doing)
+    os.killpg(parent.process.pid, signal.SIGINT)
+
+    assert parent.finish() == -signal.SIGINT
+    assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
+
+
+@pytest.mark.parametrize(("end", "status"), [("raise", 1), ("exit", 0), ("exit-in-thread", 0)])
+def test_a_parent_that_ends_leaves_nothing(temp_dir: Path, end: str, status: int) -> None:
+    """An exception, or the end of a program that never called close(), ends the gang."""
+    parent = Parent(end)
+
+    assert parent.finish() == status
+    assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
+
+
+def test_a_forgotten_gang_is_ended(temp_dir: Path) -> None:
+    """A gang that nobody refers to any more is ended while its parent lives on."""
+    parent = Parent("forget")
+    parent.stdout.readline()
+
+    assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
+    assert is_alive(parent.process.pid)
+    parent.process.kill()
+    parent.finish()
+
+
+def _run_once(gang: Gang) -> None:
+    assert all(isinstance(outcome, Returned) for outcome in gang.run(cases.gather))
+
+
+def _hang(gang: Gang) -> None:
+    outcomes = gang.run(cases.culprit_then_gather, 1, "SIGSTOP", stall_s=1.0)
+    assert all(isinstance(outcome, Hung) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("use", [_run_once, _hang])
+def test_close_leaves_nothing(temp_dir: Path, use: Callable[[Gang], None]) -> None:
+    """After close() processes, files, threads and file descriptors are gone at once."""
+    fds, threads = open_fds(), threading.active_count()
+    with Gang(processes=2) as gang:
+        pids = pids_of(gang)
+        use(gang)
+
+    assert nothing_left(pids, temp_dir)
+    assert open_fds() == fds
+    assert threading.active_count() == threads
+
+
+def test_two_gangs_live_side_by_side(temp_dir: Path) -> None:
+    """Two gangs of one parent do not see each other, and the end of one leaves the other be."""
+    with Gang(processes=2) as one:
+        with Gang(processes=2) as other:
+            pids = pids_of(other)
+            _run_once(one)
+            _run_once(other)
+
+        assert not any(map(is_alive, pids))
+        _run_once(one)
+        assert one.restarts == 0
+
+    assert not list(temp_dir.iterdir())
+
+
+def test_a_forked_child_of_the_parent_does_not_end_the_gang(gang: Gang) -> None:
+    """A copy of the gang in a forked child neither runs anything nor ends the gang."""
+    gang.run(cases.give)
+    restarts = gang.restarts
+    with warnings.catch_warnings():
+        # Python warns of forks beside threads: that such a child does no harm is what is tested.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            gang.run(cases.give)
+        except RuntimeError:
+            gang.close()
+            os._exit(7)
+        os._exit(1)
+    _, status = os.waitpid(pid, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 7
+    _run_once(gang)
+    assert gang.restarts == restarts

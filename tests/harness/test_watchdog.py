@@ -1,0 +1,87 @@
+"""The watchdog, on made-up samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from harness.watchdog import Sample, Watchdog
+
+STALL_S = 5.0
+INTERVAL_S = 0.25
+
+
+def first_verdict_s(
+    samples_at: Callable[[float], Mapping[int, Sample]], until_s: float = 60.0
+) -> float | None:
+    """Feed samples every quarter of a second; when does it say hung?"""
+    watchdog = Watchdog(STALL_S)
+    for step in range(int(until_s / INTERVAL_S)):
+        if watchdog.observe(step * INTERVAL_S, samples_at(step * INTERVAL_S)):
+            return step * INTERVAL_S
+    return None
+
+
+def test_still_ranks_are_hung_after_stall_s() -> None:
+    """Ranks that do nothing at all are hung once stall_s has passed."""
+    verdict_s = first_verdict_s(lambda _: {0: Sample(3.0), 1: Sample(4.0)})
+
+    assert verdict_s == STALL_S
+
+
+def test_background_cpu_is_not_progress() -> None:
+    """The few per cent that an idle or polling process uses do not delay the verdict."""
+    verdict_s = first_verdict_s(lambda t: {0: Sample(t * 0.05), 1: Sample(t * 0.01)})
+
+    assert verdict_s == STALL_S
+
+
+def test_one_computing_rank_keeps_the_gang_from_being_hung() -> None:
+    """While one unfinished rank computes, those that wait for it are not hung."""
+    assert first_verdict_s(lambda t: {0: Sample(t), 1: Sample(0.0)}) is None
+
+
+def test_a_computing_rank_that_shares_its_core_with_many_is_not_hung() -> None:
+    """Demand counts time without a core too: a tenth of a core is no sign of a hang."""
+    assert first_verdict_s(lambda t: {0: Sample(0.1 * t + 0.9 * t)}) is None
+
+
+def test_events_keep_a_sleeping_rank_from_being_hung() -> None:
+    """A rank that writes an event every four seconds is slow at a stall_s of five."""
+    assert first_verdict_s(lambda t: {0: Sample(0.0, record_bytes=int(t // 4))}) is None
+
+
+def test_the_clock_starts_at_the_last_event() -> None:
+    """After a last event at 7 s the verdict comes stall_s later."""
+    verdict_s = first_verdict_s(lambda t: {0: Sample(0.0, record_bytes=int(min(t, 7)))})
+
+    assert verdict_s == 7 + STALL_S
+
+
+def test_the_clock_starts_when_another_rank_ends() -> None:
+    """An end is progress: those still waiting get stall_s from then on."""
+    verdict_s = first_verdict_s(
+        lambda t: {0: Sample(t), 1: Sample(0.0)} if t < 8 else {1: Sample(0.0)}
+    )
+
+    assert verdict_s == 8 + STALL_S
+
+
+def test_after_a_computation_the_verdict_takes_no_longer_than_stall_s() -> None:
+    """A rank that computed for 10 s and then stands still is hung by 15 s."""
+    verdict_s = first_verdict_s(lambda t: {0: Sample(min(t, 10.0))})
+
+    assert verdict_s is not None
+    assert 10 < verdict_s <= 10 + STALL_S
+
+
+def test_threads_that_end_do_not_hide_progress() -> None:
+    """Demand that falls when a thread ends is not taken from what others gained."""
+    assert first_verdict_s(lambda t: {0: Sample(t % 1.0)}) is None
+
+
+def test_a_watcher_that_was_held_up_does_not_call_it_a_hang() -> None:
+    """One long gap between two samples is not stall_s of standing still."""
+    watchdog = Watchdog(STALL_S)
+    watchdog.observe(0.0, {0: Sample(0.0)})
+
+    assert not watchdog.observe(100.0, {0: Sample(0.0)})

@@ -1,0 +1,80 @@
+"""Tests of jaxiter.buffers."""
+
+import mmap
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxiter.buffers import ALIGNMENT, aligned_empty, is_immutable
+
+
+@given(
+    st.lists(st.integers(0, 5), max_size=3).map(tuple),
+    st.sampled_from(["bool", "int4", "float16", "bfloat16", "float8_e5m2", "complex128"]),
+)
+def test_aligned_empty_is_aligned_contiguous_and_writable(shape: Any, dtype: Any) -> None:
+    """The array has the shape and dtype asked for, and starts on a 64-byte boundary."""
+    array = aligned_empty(shape, np.dtype(dtype))
+
+    assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
+    assert array.ctypes.data % ALIGNMENT == 0 or array.size == 0
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a read-only view of `array`."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def owned_read_only() -> np.ndarray:
+    """Return an array that owns its memory and is read-only, until its owner changes his mind."""
+    array = np.zeros(4)
+    array.flags.writeable = False
+    return array
+
+
+IMMUTABLE: dict[str, Any] = {
+    "over bytes": lambda: np.frombuffer(bytes(32), np.float64),
+    "view of it": lambda: np.frombuffer(bytes(32), np.float64).reshape(2, 2)[1:],
+    "over an Arrow buffer of bytes": lambda: np.frombuffer(pa.py_buffer(bytes(32)), np.float64),
+    "over an Arrow stream of bytes": lambda: _table().column("x").to_numpy(),
+}
+MUTABLE: dict[str, Any] = {
+    "writable": lambda: np.zeros(4),
+    "read-only view of a writable one": lambda: read_only(np.zeros(4)),
+    "read-only, but its own": owned_read_only,
+    "over a bytearray": lambda: np.frombuffer(bytearray(32), np.float64),
+    "read-only over a bytearray": lambda: np.frombuffer(
+        memoryview(bytearray(32)).toreadonly(), np.float64
+    ),
+    "over shared memory": lambda: read_only(np.frombuffer(mmap.mmap(-1, 32), np.float64)),
+    "of an Arrow array over a numpy one": lambda: pa.array(np.zeros(4)).to_numpy(),
+}
+
+
+def _table() -> Any:
+    """Return a table that was read from bytes without a copy."""
+    sink = pa.BufferOutputStream()
+    table = pa.table({"x": np.arange(4.0)})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue().to_pybytes()).read_all()
+
+
+@pytest.mark.parametrize("name", IMMUTABLE)
+def test_memory_that_nobody_can_write_to_is_known(name: Any) -> None:
+    """Read-only arrays over bytes or over immutable Arrow buffers are immutable."""
+    assert is_immutable(IMMUTABLE[name]())
+
+
+@pytest.mark.parametrize("name", MUTABLE)
+def test_memory_that_somebody_could_write_to_is_not_trusted(name: Any) -> None:
+    """A read-only array is not immutable while something writable is behind it."""
+    assert not is_immutable(MUTABLE[name]())
