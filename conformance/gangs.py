@@ -35,11 +35,12 @@ class Gangs:
     def _run(self, gang: Gang, case: Case, topology: Topology, kind: Kind) -> list[Outcome]:
         sources: Sequence[tuple[Any, ...]] = [()] * topology.processes
         if kind == "ray":
-            sources = [(shard,) for shard in ray_shards(case, topology.processes)]
+            shards = (ray_shards(case, topology.processes) for _ in range(case.use.iterators))
+            sources = list(zip(*shards, strict=True))
         return gang.run(
             observe,
             per_rank=[(self._subject, case, kind, *source) for source in sources],
-            stall_s=STALL_S[kind],
+            stall_s=STALL_S[kind] + case.patience_s,
             deadline_s=DEADLINE_S,
         )
 

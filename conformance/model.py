@@ -123,6 +123,12 @@ class Use:
     slow_step_s: Mapping[int, float] = field(default_factory=dict)
 
 
+    @property
+    def iterators(self) -> int:
+        """How many iterators are alive at once, each over a source of its own."""
+        return 2 if self.style in ("interleaved", "crossed") else 1
+
+
 @dataclass(frozen=True)
 class Case:
     """One run of a subject on every process of a topology, and the clauses that it can decide.
@@ -156,6 +162,11 @@ class Case:
         leaves = self.use.leave
         alone = bool(leaves) and (len(leaves) < len(self.shards) or len(set(leaves.values())) > 1)
         return alone or bool(self.use.absent or self.use.lost) or self.use.style == "crossed"
+
+    @property
+    def patience_s(self) -> float:
+        """How much longer than others a case may stand still: it waits for a time-out."""
+        return 3 * float(self.options.get("sync_timeout_s", 0.0))
 
     def owner(self, process: int) -> int:
         """Whose rows ``process`` reads."""

@@ -33,22 +33,24 @@ from harness import rank
 MANY = 1000
 
 
-def observe(subject: Subject, case: Case, kind: Kind, source: Any = None) -> None:
-    """Run the case on this rank. ``source`` is the rank's Ray shard; None in memory."""
+def observe(subject: Subject, case: Case, kind: Kind, *sources: Any) -> None:
+    """Run the case on this rank. ``sources`` are the rank's Ray shards; none in memory."""
     process = rank.this().rank
     iterate = subject.load()
     options = case.options_of(process)
 
-    own = source if kind == "ray" else MemorySource(case.shards[process], case.owner(process))
+    if kind == "memory":
+        shard, owner = case.shards[process], case.owner(process)
+        sources = tuple(MemorySource(shard, owner) for _ in range(case.use.iterators))
     if case.collate:
         options["collate_fn"] = collate_of(case, process, kind)
     if case.sharding:
         options["sharding"] = shardings.make(case.sharding)
     iterables: list[Iterable[Any]] = []
 
-    def make(**other: Any) -> Iterator[Any]:
+    def make(which: int = 0, **other: Any) -> Iterator[Any]:
         if not iterables or case.use.style != "again":
-            iterables.append(iterate(own, **options, **other))
+            iterables.append(iterate(sources[which], **options, **other))
         return iter(iterables[-1])
 
     logging.getLogger().addHandler(log := _Log(logging.WARNING))
@@ -91,7 +93,7 @@ def _use(case: Case, process: int, make: Callable[..., Iterator[Any]]) -> None:
             with jax.set_mesh(user_mesh()):
                 _epochs(case, process, make)
         case "interleaved":
-            _interleaved(case, process, [make, make])
+            _interleaved(case, process, [make, lambda: make(1)])
         case "crossed":
             _interleaved(case, process, _crossed(case, process, make))
 
@@ -173,7 +175,7 @@ def _crossed(
     for which in (0, 1) if process % 2 == 0 else (1, 0):
         name = {"name": f"crossed-{which}"} if case.use.named else {}
         # Of other dtypes, so that to mix the two is to be found out.
-        made[which] = make(**name, **({"dtypes": "float32"} if which else {}))
+        made[which] = make(which, **name, **({"dtypes": "float32"} if which else {}))
     return [lambda: made[0], lambda: made[1]]
 
 

@@ -69,6 +69,14 @@ def ray_method(source: Any, **options: Any) -> Iterable[Any]:
     return source.iter_jax_batches(**options)  # type: ignore[no-any-return]
 
 
+def installed_method(source: Any, **options: Any) -> Iterable[Any]:
+    """Ray's own method names, with jaxiter put behind them."""
+    import jaxiter.raydata
+
+    jaxiter.raydata.install()
+    return ray_method(source, **options)
+
+
 def ray_generator(
     source: Iterable[Any],
     *,
@@ -117,6 +125,13 @@ NAMED: dict[str, Subject] = {
         "ray", "conformance.subjects:ray_method", ("ray",), "ray.data:DataIterator.iter_jax_batches"
     ),
     "ray-generator": Subject("ray-generator", "conformance.subjects:ray_generator", ("memory",)),
+    "jaxiter": Subject("jaxiter", "jaxiter:iter_jax_batches"),
+    "jaxiter-installed": Subject(
+        "jaxiter-installed",
+        "conformance.subjects:installed_method",
+        ("ray",),
+        "jaxiter:iter_jax_batches",
+    ),
     "reference": Subject("reference", "conformance.reference:iter_jax_batches"),
 }
 

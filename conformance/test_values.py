@@ -32,7 +32,7 @@ def cases(t: Topology) -> Iterator[Case]:
             f"one-{dtype}", ("DTYPE-2",), shards(t, (4, 4), columns=columns), options=options
         )
     for dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        columns = (Column("i", "uint8"), Column("j", "int8"))
+        columns = (Column("i", "float16"), Column("j", "float16"))
         given = shards(t, (4, 4), columns=columns)
         yield Case(f"ml-{dtype}", ("VALUE-9",), given, options=plain | {"dtypes": dtype})
     mapping = {"id": "int32", "x": "float16", "u8": "int32"}
