@@ -13,7 +13,6 @@ from conformance.gangs import Gangs
 from conformance.judge import Verdict, judge
 from conformance.plan import Planned
 from conformance.subjects import Subject
-from harness import Outcome
 
 Decide = Callable[[Planned], None]
 
@@ -49,30 +48,14 @@ class Decider:
 
     def decide(self, planned: Planned, item: pytest.Item) -> None:
         """Run one case; fail the test unless each of its clauses passes."""
-        case = planned.case
-        why, broken = self._not_run(planned), None
-        if why:
+        case, broken = planned.case, None
+        if why := self._not_run(planned):
             verdicts = dict.fromkeys(case.clauses, ("not run", why))
         else:
-            outcomes = self._gangs.run(case, planned.topology, planned.kind)
-            judged, broken = _judge(planned, outcomes)
+            judged, broken = self._run(planned)
             verdicts = {clause: (v.kind, v.words) for clause, v in judged.items()}
             self._hangs.update(c for c, v in judged.items() if v.kind == "hang")
-        rows = sum(s.rows for s in case.shards) or sum(case.split.blocks if case.split else ())
-        results = [
-            Result(
-                clause,
-                verdict,
-                words,
-                case.name,
-                item.nodeid,
-                planned.topology.processes,
-                planned.topology.devices,
-                planned.kind,
-                rows,
-            )
-            for clause, (verdict, words) in verdicts.items()
-        ]
+        results = [_result(planned, item, c, *verdict) for c, verdict in verdicts.items()]
         item.user_properties.append(("conformance", [asdict(r) for r in results]))
         if why:
             pytest.skip(why)
@@ -81,6 +64,15 @@ class Decider:
         wrong = [f"{r.clause} {r.verdict}: {r.words}" for r in results if r.verdict != "pass"]
         if wrong:
             pytest.fail("\n".join(wrong), pytrace=False)
+
+    def _run(self, planned: Planned) -> tuple[dict[str, Verdict], Exception | None]:
+        """The verdicts; a defect of the suite itself leaves its clauses undecided, never passed."""
+        try:
+            outcomes = self._gangs.run(planned.case, planned.topology, planned.kind)
+            return judge(planned.case, planned.topology, outcomes), None
+        except Exception as error:  # noqa: BLE001  it is raised again once the verdict is kept
+            words = f"the suite failed: {type(error).__name__}: {error}"
+            return dict.fromkeys(planned.case.clauses, Verdict("undecided", words)), error
 
     def _not_run(self, planned: Planned) -> str:
         lacks = self._subject.lacks(planned.case)
@@ -92,15 +84,19 @@ class Decider:
         return ""
 
 
-def _judge(
-    planned: Planned, outcomes: list[Outcome]
-) -> tuple[dict[str, Verdict], Exception | None]:
-    """The verdicts; a defect of the suite itself leaves its clauses undecided, never passed."""
-    try:
-        return judge(planned.case, planned.topology, outcomes), None
-    except Exception as error:  # noqa: BLE001  it is raised again once the verdict is kept
-        words = f"the suite failed to judge: {type(error).__name__}: {error}"
-        return dict.fromkeys(planned.case.clauses, Verdict("undecided", words)), error
+def _result(planned: Planned, item: pytest.Item, clause: str, verdict: str, words: str) -> Result:
+    case, topology = planned.case, planned.topology
+    return Result(
+        clause=clause,
+        verdict=verdict,
+        words=words,
+        case=case.name,
+        nodeid=item.nodeid,
+        processes=topology.processes,
+        devices=topology.devices,
+        kind=planned.kind,
+        rows=sum(s.rows for s in case.shards) or sum(case.split.blocks if case.split else ()),
+    )
 
 
 def results_of(properties: list[tuple[str, Any]]) -> list[Result]:

@@ -122,7 +122,6 @@ class Use:
     move: bool = False
     slow_step_s: Mapping[int, float] = field(default_factory=dict)
 
-
     @property
     def iterators(self) -> int:
         """How many iterators are alive at once, each over a source of its own."""
