@@ -22,7 +22,7 @@ from conformance.checks_extended import (
     warned_once,
 )
 from conformance.checks_placement import moved, shape, sharding, shares, sums
-from conformance.checks_split import split_counts, split_delivered
+from conformance.checks_split import split_alike, split_counts, split_delivered
 from conformance.checks_values import dtypes, once, padding, values
 from conformance.trial import Check
 
@@ -58,6 +58,7 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "OPTION-4": (counts, names),
     "LEAVE-2": (counts, names, lone_leave),
     "LEAVE-3": (counts, threads),
+    "SPLIT-4": (split_alike,),
     "SPLIT": (split_counts, split_delivered),
     "COLLATE": (*_BASE, shape, dtypes, values, padding, sums),
     "TREE": (counts, trees, shape, dtypes, values, padding),

@@ -12,6 +12,17 @@ from conformance.sources import SPLIT_COLUMNS, split_rows
 from conformance.trial import Trial
 
 
+def split_alike(trial: Trial) -> str:
+    """All processes get the same number of batches and end alike, whichever way."""
+    epochs = [s.epochs.get(0, SeenEpoch()) for s in trial.seen]
+    if len({(e.count, e.how) for e in epochs}) > 1 or epochs[0].how not in ("stop", "error"):
+        ends = "; ".join(
+            f"process {p} got {e.count} batches, then {e.ending()}" for p, e in enumerate(epochs)
+        )
+        return f"the processes should all yield, or all raise, alike: {ends}"
+    return ""
+
+
 def split_counts(trial: Trial) -> str:
     """All processes end alike, after the same number of batches of the same size."""
     epochs = [s.epochs.get(0, SeenEpoch()) for s in trial.seen]

@@ -74,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.tbstyle == "auto":
         # The table at the end has the words of each clause; a wall of failures would hide it.
         config.option.tbstyle = "no"
+    # A warning of some release of Ray or JAX is no verdict on a subject.
+    config.addinivalue_line("filterwarnings", "default")
     config.addinivalue_line("markers", "xdist_group(name): tests that one xdist worker runs")
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadgroup"

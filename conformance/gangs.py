@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from conformance.model import Case, Kind, Topology
@@ -10,6 +10,7 @@ from conformance.observe import observe, warm_up
 from conformance.sources import ray_shards
 from conformance.subjects import Subject
 from harness import Gang, Outcome
+from harness.backends.ray_cluster import enter as enter_cluster
 
 #: Without an event or CPU time for so long, a case hangs. Ray's own work may keep ranks waiting.
 STALL_S: dict[Kind, float] = {"memory": 4.0, "ray": 8.0}
@@ -22,6 +23,7 @@ class Gangs:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._gangs: dict[Kind, tuple[Topology, Gang]] = {}
+        self._leave_cluster: Callable[[], None] | None = None
 
     def run(self, case: Case, topology: Topology, kind: Kind) -> list[Outcome]:
         """Run the case on every process of the topology; one outcome a process."""
@@ -49,8 +51,10 @@ class Gangs:
         if current is not None and current[0] == topology:
             return current[1]
         self._end(kind)
-        backend = "ray" if kind == "ray" else "local"
-        gang = Gang(topology.processes, topology.devices, backend=backend)
+        if kind == "ray" and self._leave_cluster is None:
+            # One cluster for all topologies: it takes longer to start than their actors.
+            self._leave_cluster = enter_cluster()
+        gang = Gang(topology.processes, topology.devices, "ray" if kind == "ray" else "local")
         self._gangs[kind] = (topology, gang)
         gang.prepare(warm_up)
         return gang
@@ -63,3 +67,6 @@ class Gangs:
         """End every process."""
         for kind in list(self._gangs):
             self._end(kind)
+        if self._leave_cluster is not None:
+            self._leave_cluster()
+            self._leave_cluster = None

@@ -37,9 +37,11 @@ def cases(t: Topology) -> Iterator[Case]:
     if n > 1:
         few = (1,) * (n - 1)
         padded = {"batch_size": B, "paddings": PADDING}
-        yield _case("fewer-rows-split", ("SPLIT-4",), Split("split", few), padded)
+        yield _case("fewer-rows-split", ("SPLIT-4", "SPLIT-5"), Split("split", few), padded)
         cut = tuple(min(p + 1, n - 1) for p in range(n - 1))
-        yield _case("fewer-rows-indices", ("SPLIT-4",), Split("indices", few, cut), padded)
+        yield _case(
+            "fewer-rows-indices", ("SPLIT-4", "SPLIT-5"), Split("indices", few, cut), padded
+        )
 
 
 def _case(name: str, clauses: tuple[str, ...], split: Split, options: Mapping[str, object]) -> Case:

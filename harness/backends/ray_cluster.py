@@ -33,7 +33,11 @@ _lock = threading.Lock()
 _connection: _Connection | None = None
 
 
-def enter(address: str | None, cpus: int | None, object_store_bytes: int) -> Callable[[], None]:
+def enter(
+    address: str | None = None,
+    cpus: int | None = None,
+    object_store_bytes: int = 200 * 1024 * 1024,
+) -> Callable[[], None]:
     """Connect to a cluster; returns the function that leaves it, which may be called again.
 
     Args:
