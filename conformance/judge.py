@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from conformance.checks import Trial, checks_of
+from conformance.checks import checks_of
 from conformance.model import Case, Topology
 from conformance.observations import Seen, broke, read, stuck
 from conformance.oracle import Ending, Expectation, expect_case
+from conformance.trial import Trial
 from harness import Died, Hung, Outcome, Undecided
 
 Kind = Literal["pass", "fail", "hang", "crash", "undecided"]
