@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from conformance.arrival import delivered, delivered_dtype
 from conformance.model import ID, PADDING
 from conformance.observations import SeenEpoch
-from conformance.oracle import delivered, delivered_dtype
 from conformance.rows import cells
 from conformance.trial import Trial, at, columns_of, differ, key_of
 
@@ -48,7 +48,9 @@ def _compare(trial: Trial, *, padding: bool) -> str:
             leaf = batch.leaves.get(key_of(trial.case, process, column))
             if leaf is None:
                 return f"{where}: no column {column.name!r} but {sorted(batch.leaves)}"
-            want = delivered(column, process, part, trial.case.options_of(process))
+            want = delivered(
+                column, process, part.rows, part.padding, trial.case.options_of(process)
+            )
             real = len(part.rows)
             span = slice(real, None) if padding else slice(0, real)
             if words := differ(leaf.rows[span], want[span], span.start or 0):
