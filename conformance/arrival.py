@@ -28,10 +28,12 @@ def delivered_dtype(column: Column, dtypes: Any) -> np.dtype[Any]:
 
 def holds(dtype: np.dtype[Any], value: Any) -> bool:
     """Whether a padding of this value can be in a column of this dtype; None is no padding."""
-    if value is None or dtype.kind not in "iub":
+    if value is None:
         return True
     if dtype.kind == "b":
         return value in (0, 1)
+    if dtype.kind not in "iu":
+        return not _overflows(np.asarray(value), dtype).any()
     info = np.iinfo(dtype)
     return float(value).is_integer() and info.min <= value <= info.max
 
@@ -46,12 +48,17 @@ def undeliverable(column: Column, process: int, rows: int, dtypes: object) -> ND
     if target.kind in "iu" and own.dtype.kind in "iu":
         info = np.iinfo(target)
         bad = ((flat < info.min) | (flat > info.max)).any(axis=1)
-    elif own.dtype.kind == "f" and target.kind not in "iub":
-        with np.errstate(over="ignore"):
-            bad = (np.isfinite(flat) & ~np.isfinite(flat.astype(target))).any(axis=1)
+    elif target.kind not in "iub":
+        bad = _overflows(flat, target).any(axis=1)
     else:
         bad = np.zeros(rows, bool)
     return np.flatnonzero(bad)
+
+
+def _overflows(array: Array, target: np.dtype[Any]) -> NDArray[np.bool_]:
+    """Where a finite number would arrive as an infinity."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.isfinite(array) & ~np.isfinite(array.astype(target)))
 
 
 def delivered(
