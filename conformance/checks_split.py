@@ -9,17 +9,14 @@ from conformance.model import ID, PADDING
 from conformance.observations import SeenEpoch
 from conformance.rows import cells
 from conformance.sources import SPLIT_COLUMNS, split_rows
-from conformance.trial import Trial
+from conformance.trial import Trial, endings
 
 
 def split_ends(trial: Trial) -> str:
     """All processes end alike, after the same number of batches of the same size."""
     epochs = [s.epochs.get(0, SeenEpoch()) for s in trial.seen]
-    ends = "; ".join(
-        f"process {p} got {e.count} batches, then {e.ending()}" for p, e in enumerate(epochs)
-    )
     if len({(e.count, e.how) for e in epochs}) > 1 or epochs[0].how != "stop":
-        return f"the processes should stop after the same number of batches: {ends}"
+        return f"the processes should stop after the same number of batches: {endings(epochs)}"
     size = trial.case.options_of(0)["batch_size"]
     for process, epoch in enumerate(epochs):
         sizes = [len(batch.leaves["id"].rows) for batch in epoch.batches]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,13 @@ def at(trial: Trial, epoch: int, process: int, k: int | None = None) -> str:
     if len(trial.expected) > 1:
         where = f"epoch {epoch}, {where}"
     return where if k is None else f"{where}, batch {k}"
+
+
+def endings(epochs: Sequence[SeenEpoch]) -> str:
+    """What each process got of an epoch, and how it ended, in words."""
+    return "; ".join(
+        f"process {p} got {e.count} batches, then {e.ending()}" for p, e in enumerate(epochs)
+    )
 
 
 def columns_of(case: Case, process: int) -> tuple[Column, ...]:
