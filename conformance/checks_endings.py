@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from conformance.trial import Trial, at, endings
 
 #: Batches that a process may still get after a peer has left alone: what was decided by then.
@@ -50,14 +52,19 @@ def value_error(trial: Trial) -> str:
 
 
 def names(trial: Trial) -> str:
-    """The error of every process that raised holds the words that the case asks for."""
+    """The error of every process that raised holds, as whole words, what the case asks for."""
     for number, _, epochs in trial.epochs():
         for process, epoch in enumerate(epochs):
             text = epoch.error.get("message", "")
-            missing = [name for name in trial.case.names if name not in text]
+            missing = [name for name in trial.case.names if not _has(text, name)]
             if epoch.how == "error" and missing:
                 return f"{at(trial, number, process)}: no {missing[0]!r} in {epoch.ending()}"
     return ""
+
+
+def _has(text: str, words: str) -> bool:
+    """Whether ``words`` are in ``text``, not inside of other words: not ``v`` in ``value``."""
+    return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
 
 
 def threads(trial: Trial) -> str:
