@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from conformance.arrival import delivered, delivered_dtype
-from conformance.model import ID, PADDING
-from conformance.observations import SeenEpoch
+from conformance.model import ID, Case
+from conformance.observations import SeenBatch
 from conformance.rows import cells
 from conformance.trial import Trial, at, columns_of, differ, key_of
 
@@ -33,7 +33,13 @@ def dtypes(trial: Trial) -> str:
 
 
 def values(trial: Trial) -> str:
-    """Real rows are the shard's rows, in order, where they are expected."""
+    """Columns are the expected ones; real rows are the shard's, in order unless shuffled."""
+    for where, process, _, batch in trial.batches():
+        want = {key_of(trial.case, process, c) for c in columns_of(trial.case, process)}
+        if set(batch.leaves) != want:
+            return f"{where}: columns {sorted(batch.leaves)}, expected {sorted(want)}"
+    if not all(expectation.ordered for expectation in trial.expected.values()):
+        return once(trial)
     return _compare(trial, padding=False)
 
 
@@ -48,9 +54,8 @@ def _compare(trial: Trial, *, padding: bool) -> str:
             leaf = batch.leaves.get(key_of(trial.case, process, column))
             if leaf is None:
                 return f"{where}: no column {column.name!r} but {sorted(batch.leaves)}"
-            want = delivered(
-                column, process, part.rows, part.padding, trial.case.options_of(process)
-            )
+            options = trial.case.options_of(process)
+            want = delivered(column, process, part.rows, part.padding, options)
             real = len(part.rows)
             span = slice(real, None) if padding else slice(0, real)
             if words := differ(leaf.rows[span], want[span], span.start or 0):
@@ -60,24 +65,57 @@ def _compare(trial: Trial, *, padding: bool) -> str:
 
 
 def once(trial: Trial) -> str:
-    """Over an epoch, a process's rows are the expected ones, each once, in any order."""
+    """Over an epoch, each expected row of a process arrives once, whole, in any order.
+
+    Rows are told by their id, so shards without that column have nothing to tell.
+    """
+    owners = _owners(trial.case)
     for number, expectation, epochs in trial.epochs():
         for process, epoch in enumerate(epochs):
-            shard = trial.case.shards[process]
-            expected = [row for part in expectation.parts[process] for row in part.rows]
-            dropped = bool(trial.case.options_of(process).get("drop_last"))
-            pool = np.arange(shard.rows if dropped else len(expected))
-            want = cells(ID, process, pool).tolist()
-            got = real_ids(epoch)
-            where = at(trial, number, process)
-            if len(got) != len(expected):
-                return f"{where}: {len(got)} real rows, expected {len(expected)}"
-            if len(set(got)) != len(got) or not set(got) <= set(want):
-                return f"{where}: ids {sorted(got)}, expected each of {want} at most once"
+            if ID not in columns_of(trial.case, process):
+                continue
+            arrived: dict[int, str] = {}
+            for k, batch in enumerate(epoch.batches):
+                where = at(trial, number, process, k)
+                for position, found in enumerate(_ids(batch)):
+                    owner, row = owners.get(found, (-1, -1))
+                    if owner not in (-1, process):
+                        return f"{where}, row {position}: row {row} of process {owner}"
+                    if row in arrived:
+                        return f"{where}, row {position}: row {row}, as {arrived[row]} before"
+                    if owner == process:
+                        arrived[row] = f"{where}, row {position}"
+                        if words := _broken(trial.case, process, batch, position, row):
+                            return f"{where}, {words}"
+            expected = sum(len(part.rows) for part in expectation.parts[process])
+            if len(arrived) != expected:
+                where = at(trial, number, process)
+                return f"{where}: got real rows {sorted(arrived)}, expected {expected} of them"
     return ""
 
 
-def real_ids(epoch: SeenEpoch) -> list[int]:
-    """Ids of the rows that are not padding, in the order in which they arrived."""
-    ids = [batch.leaves["id"].rows.tolist() for batch in epoch.batches if "id" in batch.leaves]
-    return [i for batch in ids for i in batch if i != PADDING]
+def _owners(case: Case) -> dict[int, tuple[int, int]]:
+    """The process and row of each id of a case."""
+    return {
+        found: (process, row)
+        for process, shard in enumerate(case.shards)
+        if ID in shard.columns
+        for row, found in enumerate(cells(ID, process, np.arange(shard.rows)).tolist())
+    }
+
+
+def _broken(case: Case, process: int, batch: SeenBatch, position: int, row: int) -> str:
+    """Words for the first column in which a row is not that row of the shard."""
+    for column in columns_of(case, process):
+        leaf = batch.leaves.get(key_of(case, process, column))
+        want = delivered(column, process, [row], 0, case.options_of(process))
+        got = want[:0] if leaf is None else leaf.rows[position : position + 1]
+        if words := differ(got, want, position):
+            return f"column {column.name!r}, value of row {row} {words}"
+    return ""
+
+
+def _ids(batch: SeenBatch) -> list[int]:
+    """The values of the column ``id``, padding included; none where there is no such column."""
+    leaf = batch.leaves.get(ID.name)
+    return [] if leaf is None or leaf.rows.ndim != 1 else leaf.rows.tolist()

@@ -41,12 +41,12 @@ class Trial:
 Check = Callable[[Trial], str]
 
 
-def at(trial: Trial, epoch: int, process: int, k: int | None = None) -> str:
-    """Name a process, its batch ``k`` if given, and the epoch where there are several."""
-    where = f"process {process}"
-    if len(trial.expected) > 1:
-        where = f"epoch {epoch}, {where}"
-    return where if k is None else f"{where}, batch {k}"
+def at(trial: Trial, epoch: int, process: int | None = None, k: int | None = None) -> str:
+    """Name a process and its batch ``k``, where given, and the epoch where there are several."""
+    where = [f"epoch {epoch}"] if len(trial.expected) > 1 else []
+    where += [] if process is None else [f"process {process}"]
+    where += [] if k is None else [f"batch {k}"]
+    return ", ".join(where)
 
 
 def endings(epochs: Sequence[SeenEpoch]) -> str:
