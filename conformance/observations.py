@@ -41,7 +41,11 @@ class SeenBatch:
 
 @dataclass
 class SeenEpoch:
-    """One epoch of one process. ``how`` is empty while it has not ended."""
+    """One epoch of one process. ``how`` is empty while it has not ended.
+
+    ``how`` is ``error in the step`` when what raised was not the iterator but the computation on a
+    batch that it gave.
+    """
 
     batches: list[SeenBatch] = field(default_factory=list)
     how: str = ""
@@ -54,9 +58,10 @@ class SeenEpoch:
 
     def ending(self) -> str:
         """How the epoch ended, in words."""
-        if self.how == "error":
-            return f"{self.error['type']}: {self.error['message'][:300]}"
-        return self.how or "no end"
+        if not self.error:
+            return self.how or "no end"
+        text = f"{self.error['type']}: {self.error['message'][:300]}"
+        return text if self.how == "error" else f"{self.how}: {text}"
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ def read(outcomes: Sequence[Outcome]) -> list[Seen]:
 
 def _epochs(events: Sequence[Event]) -> dict[int, SeenEpoch]:
     epochs: dict[int, SeenEpoch] = {}
+    stepping = False
     for event in events:
         fields = event.fields
         if "epoch" not in fields:
@@ -97,8 +103,9 @@ def _epochs(events: Sequence[Event]) -> dict[int, SeenEpoch]:
             case "moved":
                 epoch.batches[fields["k"]].moved = fields["leaves"]
             case "end":
-                epoch.how = fields["how"]
+                epoch.how = "error in the step" if stepping else fields["how"]
                 epoch.error = {k: v for k, v in fields.items() if k not in ("epoch", "how")}
+        stepping = event.kind == "step"
     return epochs
 
 
@@ -113,7 +120,8 @@ def _leaf(fields: dict[str, Any]) -> SeenLeaf:
         return SeenLeaf(fields["path"], (), "", none, (), None, fields["type"])
     shards = fields["shards"]
     data = [s["data"] for s in shards]
-    whole = np.concatenate(data) if data and data[0].ndim else np.empty((0,), np.float32)
+    joined = data and data[0].ndim and len({d.shape[1:] for d in data}) == 1
+    whole = np.concatenate(data) if joined else np.empty((0,), np.float32)
     devices = tuple((s["device"], *s["index"][0]) for s in shards if s["index"])
     return SeenLeaf(
         fields["path"],
