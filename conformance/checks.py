@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.checks_endings import alike, counts, lone_leave, names, threads, value_error
 from conformance.checks_placement import moved, shape, sharding, shares, sums
-from conformance.checks_rows import dtypes, once, padding, sizes, values
+from conformance.checks_rows import dtypes, once, own_rows, padding, real_first, sizes, values
 from conformance.checks_split import split_ends, split_once
 from conformance.trial import Check
 
@@ -16,7 +16,7 @@ _ALL: tuple[Check, ...] = (*_BASE, sizes, shape, dtypes, values, padding, sums)
 #: speaks of, so that one fault does not fail clauses that have nothing to say about it.
 _CHECKS: dict[str, tuple[Check, ...]] = {
     "SIZE": (*_BASE, sizes),
-    "SIZE-1": (*_BASE, sizes, values),
+    "SIZE-1": (*_BASE, sizes, own_rows),
     "COUNT": _BASE,
     "COUNT-1": (*_BASE, sizes, values),
     "COUNT-6": _ALL,
@@ -25,13 +25,13 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "EMPTY-1": (alike,),
     "EMPTY-2": (*_BASE, sizes, shape, dtypes, padding, values),
     "PAD": (*_BASE, sizes, padding),
-    "PAD-3": (*_BASE, sizes, values),
+    "PAD-3": (*_BASE, real_first),
     "PAD-4": _BASE,
     "PAD-5": _BASE,
     "PAD-6": _NAMED,
     "PLACE-1": (*_BASE, shape),
     "PLACE-2": (*_BASE, sharding, shares),
-    "PLACE-3": (*_BASE, sizes, values, sums),
+    "PLACE-3": (*_BASE, values, sums),
     "PLACE-4": (*_BASE, moved),
     "DTYPE": (*_BASE, dtypes),
     "DTYPE-4": _NAMED,
@@ -40,7 +40,7 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "VALUE-4": _NAMED,
     "VALUE-5": _NAMED,
     "VALUE-7": _NAMED,
-    "ORDER-1": (*_BASE, sizes, values, once),
+    "ORDER-1": (*_BASE, values, once),
     "ORDER-2": (*_BASE, once),
     "ORDER-3": (*_BASE, sizes),
     "ERROR": (counts,),

@@ -32,6 +32,26 @@ def dtypes(trial: Trial) -> str:
     return ""
 
 
+def own_rows(trial: Trial) -> str:
+    """Each process's part of each batch has the expected number of rows of its shard."""
+    owners = _owners(trial.case)
+    for where, process, part, batch in trial.batches():
+        own = sum(owners.get(found, (-1,))[0] == process for found in _ids(batch))
+        if own != len(part.rows) and ID in columns_of(trial.case, process):
+            return f"{where}: got {own} rows of the shard, expected {len(part.rows)}"
+    return ""
+
+
+def real_first(trial: Trial) -> str:
+    """In each process's part of each batch, rows of shards come first, and padding after them."""
+    owners = _owners(trial.case)
+    for where, process, part, batch in trial.batches():
+        real = [position for position, found in enumerate(_ids(batch)) if found in owners]
+        if real != list(range(len(part.rows))) and ID in columns_of(trial.case, process):
+            return f"{where}: got real rows at {real}, expected the first {len(part.rows)}"
+    return ""
+
+
 def values(trial: Trial) -> str:
     """Columns are the expected ones; real rows are the shard's, in order unless shuffled."""
     for where, process, _, batch in trial.batches():
