@@ -15,10 +15,11 @@ _ALL: tuple[Check, ...] = (*_BASE, sizes, shape, dtypes, values, padding, sums)
 #: By clause, else by group, else all that is delivered: each clause is given what its sentence
 #: speaks of, so that one fault does not fail clauses that have nothing to say about it.
 _CHECKS: dict[str, tuple[Check, ...]] = {
-    "SIZE": (*_BASE, sizes),
+    "SIZE": _BASE,
     "SIZE-1": (*_BASE, sizes, own_rows),
+    "SIZE-4": (*_BASE, sizes),
     "COUNT": _BASE,
-    "COUNT-1": (*_BASE, sizes, values),
+    "COUNT-1": (*_BASE, values),
     "COUNT-6": _ALL,
     "COUNT-7": (*_BASE, sizes, values),
     "EMPTY": _BASE,
