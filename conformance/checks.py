@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.checks_counts import (
-    alike,
-    counts,
-    lone_leave,
-    names,
-    sizes,
-    threads,
-    value_error,
-)
+from conformance.checks_endings import alike, counts, lone_leave, names, threads, value_error
 from conformance.checks_extended import (
     all_error,
     ledger,
@@ -22,45 +14,58 @@ from conformance.checks_extended import (
     warned_once,
 )
 from conformance.checks_placement import moved, shape, sharding, shares, sums
-from conformance.checks_split import split_alike, split_counts, split_delivered
-from conformance.checks_values import dtypes, once, padding, values
+from conformance.checks_rows import dtypes, once, own_rows, padding, real_first, sizes, values
+from conformance.checks_split import split_alike, split_ends, split_once
 from conformance.trial import Check
 
+#: Without these nothing else is shown: the batches that there should be, and the right ending.
 _BASE: tuple[Check, ...] = (counts, value_error)
+_NAMED: tuple[Check, ...] = (counts, names)
+_ALL: tuple[Check, ...] = (*_BASE, sizes, shape, dtypes, values, padding, sums)
+#: By clause, else by group, else all that is delivered: each clause is given what its sentence
+#: speaks of, so that one fault does not fail clauses that have nothing to say about it.
 _CHECKS: dict[str, tuple[Check, ...]] = {
-    "SIZE": (*_BASE, sizes),
-    "COUNT": (*_BASE, sizes),
-    "EMPTY": (*_BASE, sizes),
+    "SIZE": _BASE,
+    "SIZE-1": (*_BASE, sizes, own_rows),
+    "SIZE-4": (*_BASE, sizes),
+    "COUNT": _BASE,
+    "COUNT-1": (*_BASE, values),
+    "COUNT-6": _ALL,
+    "COUNT-7": (*_BASE, sizes, values),
+    "EMPTY": _BASE,
     "EMPTY-1": (alike,),
     "EMPTY-2": (*_BASE, sizes, shape, dtypes, padding, values),
     "PAD": (*_BASE, sizes, padding),
-    "PAD-3": (*_BASE, sizes, values, padding),
-    "PAD-6": (counts, names),
+    "PAD-3": (*_BASE, real_first),
+    "PAD-4": _BASE,
+    "PAD-5": _BASE,
+    "PAD-6": _NAMED,
     "PLACE-1": (*_BASE, shape),
     "PLACE-2": (*_BASE, sharding, shares),
-    "PLACE-3": (*_BASE, sizes, shares, values, padding, sums),
-    "PLACE-4": (*_BASE, moved, sums),
+    "PLACE-3": (*_BASE, values, sums),
+    "PLACE-4": (*_BASE, moved),
     "DTYPE": (*_BASE, dtypes),
-    "DTYPE-4": (counts, names),
+    "DTYPE-4": _NAMED,
     "VALUE": (*_BASE, values, sums),
-    "ORDER-1": (*_BASE, sizes, values, padding),
+    "VALUE-3": _NAMED,
+    "VALUE-4": _NAMED,
+    "VALUE-5": _NAMED,
+    "VALUE-7": _NAMED,
+    "ORDER-1": (*_BASE, values, once),
     "ORDER-2": (*_BASE, once),
     "ORDER-3": (*_BASE, sizes),
     "ERROR": (counts,),
-    "SCHEMA": (*_BASE, sums),
-    "OPTION": (*_BASE, values),
-    "VALUE-3": (counts, names),
-    "VALUE-4": (counts, names),
-    "VALUE-5": (counts, names),
-    "VALUE-7": (counts, names),
-    "ERROR-4": (counts, names),
-    "SCHEMA-5": (counts, names),
-    "OPTION-4": (counts, names),
-    "LEAVE-2": (counts, names, lone_leave),
+    "ERROR-4": _NAMED,
+    "SCHEMA": _BASE,
+    "SCHEMA-5": _NAMED,
+    "OPTION": _BASE,
+    "OPTION-4": _NAMED,
+    "OPTION-5": _ALL,
+    "LEAVE-2": (*_NAMED, lone_leave),
     "LEAVE-3": (counts, threads),
-    "SPLIT-4": (split_alike,),
-    "SPLIT": (split_counts, split_delivered),
-    "COLLATE": (*_BASE, shape, dtypes, values, padding, sums),
+    "SYNC-2": (*_BASE, sizes, padding),
+    "SYNC-3": _BASE,
+    "COLLATE": _ALL,
     "TREE": (counts, trees, shape, dtypes, values, padding),
     "MASK": (counts, masked),
     "SHARD": (counts, sharded, values, sums),
@@ -68,14 +73,16 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "LEDGER": (counts, ledger),
     "EMPTY-6": (counts, warned_once),
     "TWO-2": (counts, values),
-    "PEER": (peers_lost,),
     "TWO-3": (own_or_error,),
+    "PEER": (peers_lost,),
     "EPOCH-4": (all_error,),
-    "": (*_BASE, sizes, shape, dtypes, values, padding, sums),
+    "SPLIT-4": (split_alike,),
+    "SPLIT": (split_ends, split_once),
+    "SPLIT-3": (split_ends,),
 }
 
 
 def checks_of(clause: str) -> tuple[Check, ...]:
     """The checks that decide a clause."""
     group = clause.partition("-")[0]
-    return _CHECKS.get(clause) or _CHECKS.get(group) or _CHECKS[""]
+    return _CHECKS.get(clause) or _CHECKS.get(group) or _ALL

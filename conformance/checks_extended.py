@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from conformance import shardings
-from conformance.checks_values import differ
+from conformance.arrival import delivered
 from conformance.model import ID, PADDING, Column
 from conformance.observations import SeenEpoch
-from conformance.oracle import delivered
 from conformance.rows import Array
-from conformance.trial import Trial, at, columns_of, key_of
+from conformance.trial import Trial, at, columns_of, differ, key_of
 
 
 def sharded(trial: Trial) -> str:
@@ -118,7 +117,9 @@ def own_or_error(trial: Trial) -> str:
         return f"some processes raised, others did not: {ends}"
     for where, process, part, batch in trial.batches():
         for column in columns_of(trial.case, process):
-            want = delivered(column, process, part, trial.case.options_of(process))
+            want = delivered(
+                column, process, part.rows, part.padding, trial.case.options_of(process)
+            )
             leaf = batch.leaves.get(column.name)
             words = "missing" if leaf is None else differ(leaf.rows, want, 0)
             if words:

@@ -1,13 +1,14 @@
-"""Global shapes, shardings, devices, and what a computation makes of a batch."""
+"""Where the rows of a batch lie, and what a computation over all of them gives. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from conformance.checks_values import differ
-from conformance.observations import SeenLeaf
+from conformance.observations import SeenBatch, SeenLeaf
 from conformance.rows import Array
-from conformance.trial import Trial, at, columns_of, key_of
+from conformance.trial import Trial, at, columns_of, differ, key_of
 
 
 def shape(trial: Trial) -> str:
@@ -31,7 +32,7 @@ def sharding(trial: Trial) -> str:
             s = leaf.sharding
             if s is None:
                 return f"{where}, column {name!r}: no NamedSharding but {leaf.kind}"
-            axis = next(iter(s["axes"]))
+            axis = next(iter(s["axes"]), "")
             if s["axes"] != {axis: devices} or s["spec"][:1] not in ([axis], [[axis]]):
                 return f"{where}, column {name!r}: sharding {s}, expected one axis of {devices}"
             if any(dim is not None for dim in s["spec"][1:]):
@@ -53,33 +54,42 @@ def shares(trial: Trial) -> str:
                 for name, leaf in batch.leaves.items():
                     spans = [(first, end) for _, first, end in leaf.devices]
                     if len({end - first for first, end in spans}) > 1:
-                        return f"{at(trial, number, process, k)}, column {name!r}: shares {spans}"
+                        where = at(trial, number, process, k)
+                        return f"{where}, column {name!r}: got shares {spans}, expected equal ones"
                     cover.setdefault((number, k, name), []).extend(spans)
-                    sizes[number, k, name] = leaf.shape[0] if leaf.shape else 0
+                    size = max(sizes.get((number, k, name), 0), *leaf.shape[:1], 0)
+                    sizes[number, k, name] = size
     for (number, k, name), spans in cover.items():
         rows = sorted(row for first, end in spans for row in range(first, end))
-        if rows != list(range(sizes[number, k, name])):
-            return f"batch {k}, column {name!r}: devices hold rows {rows}, not each row once"
+        size = sizes[number, k, name]
+        if rows != list(range(size)):
+            where = f"{at(trial, number, k=k)}, column {name!r}"
+            return f"{where}: all devices hold rows {rows}, expected each of {size} rows once"
     return ""
 
 
 def sums(trial: Trial) -> str:
     """A computation over the batch gives, on every process, the sum of the bytes that all hold."""
-    for number, _, epochs in trial.epochs():
-        for k in range(min((e.count for e in epochs), default=0)):
-            sums = [e.batches[k].sums for e in epochs]
-            if any(s is None for s in sums):
-                continue
-            if any(s != sums[0] for s in sums):
-                return f"{at(trial, number, 0, k)}: a global sum differs between processes: {sums}"
-            for index, name in enumerate(epochs[0].batches[k].leaves):
-                parts = [e.batches[k].leaves.get(name) for e in epochs]
-                want = _total([leaf for leaf in parts if leaf is not None])
-                got = (sums[0] or [])[index]
-                if want is not None and got != want:
-                    where = at(trial, number, 0, k)
-                    return f"{where}, column {name!r}: global sum {got}, but all rows sum to {want}"
+    for where, batches in _everywhere(trial):
+        if any(b.sums is None for b in batches):
+            continue
+        found = [dict(zip(b.leaves, b.sums or (), strict=False)) for b in batches]
+        for name in batches[0].leaves:
+            got = [f.get(name) for f in found]
+            if len({repr(g) for g in got}) > 1:
+                return f"{where}, column {name!r}: the processes got the global sums {got}"
+            parts = [b.leaves[name] for b in batches]
+            want = _total(parts)
+            if want is not None and got[0] != want:
+                return f"{where}, column {name!r}: got the global sum {got[0]}, expected {want}"
     return ""
+
+
+def _everywhere(trial: Trial) -> Iterator[tuple[str, list[SeenBatch]]]:
+    """Each batch that every process got, in the order of processes."""
+    for number, _, epochs in trial.epochs():
+        for k, batches in enumerate(zip(*(e.batches for e in epochs), strict=False)):
+            yield at(trial, number, k=k), list(batches)
 
 
 def _total(parts: list[SeenLeaf]) -> float | None:
@@ -89,33 +99,39 @@ def _total(parts: list[SeenLeaf]) -> float | None:
         spans = sorted({(first, end) for _, first, end in part.devices})
         numbers = [row for first, end in spans for row in range(first, end)]
         rows.update(zip(numbers, part.rows, strict=False))
-    if parts[0].rows.dtype.kind in "iub":
+    if all(p.rows.dtype.kind in "iub" for p in parts):
         whole = sum(int(r.astype(np.int64).sum()) for r in rows.values())
         return (whole + 2**31) % 2**32 - 2**31
-    total = float(sum(r.astype(np.float64).sum() for r in rows.values()))
-    largest = sum(float(np.abs(r.astype(np.float64)).sum()) for r in rows.values())
-    return total if largest < 2**20 and (total * 4).is_integer() else None
+    flat = np.concatenate([r.astype(np.float64).ravel() for r in rows.values()])
+    exact = bool(np.abs(flat).sum() < 2**20) and bool((flat * 4 % 1 == 0).all())
+    return float(flat.sum()) if exact else None
 
 
 def moved(trial: Trial) -> str:
     """A batch moved to a replicated sharding holds every process's rows, in the global order."""
-    for number, _, epochs in trial.epochs():
-        for k in range(min((e.count for e in epochs), default=0)):
-            for index, name in enumerate(epochs[0].batches[k].leaves):
-                want = _assembled([e.batches[k].leaves[name] for e in epochs])
-                for process, epoch in enumerate(epochs):
-                    moved = epoch.batches[k].moved
-                    words = "not moved" if moved is None else differ(moved[index], want, 0)
-                    if words:
-                        return f"{at(trial, number, process, k)}, column {name!r} moved: {words}"
+    for where, batches in _everywhere(trial):
+        for name in batches[0].leaves:
+            parts = [b.leaves[name] for b in batches if name in b.leaves]
+            want = _assembled(parts) if len(parts) == len(batches) else None
+            if want is None:
+                return f"{where}, column {name!r}: the processes hold no parts of one global array"
+            for process, batch in enumerate(batches):
+                found = dict(zip(batch.leaves, batch.moved or (), strict=False))
+                words = differ(found[name], want, 0) if name in found else "is not there"
+                if words:
+                    return f"{where}, process {process}, column {name!r}, moved value {words}"
     return ""
 
 
-def _assembled(parts: list[SeenLeaf]) -> Array:
-    whole = np.zeros(parts[0].shape, parts[0].rows.dtype)
+def _assembled(parts: list[SeenLeaf]) -> Array | None:
+    """The rows of all processes in the global order; None where they do not fit together."""
+    pieces: list[tuple[int, Array]] = []
     for part in parts:
         start = 0
         for _, first, end in part.devices:
-            whole[first:end] = part.rows[start : start + end - first]
+            pieces.append((first, part.rows[start : start + end - first]))
             start += end - first
-    return whole
+    ordered = [rows for _, rows in sorted(pieces, key=lambda piece: piece[0])]
+    if len({rows.shape[1:] for rows in ordered}) != 1:
+        return None
+    return np.concatenate(ordered)

@@ -12,7 +12,7 @@ from conformance.observations import Seen, broke, read, stuck
 from conformance.oracle import Ending, Expectation, expect_case
 from conformance.shardings import row_divisor
 from conformance.trial import Trial
-from harness import Died, Hung, Outcome, Undecided
+from harness import Died, Hung, Outcome, Returned, Undecided
 
 Kind = Literal["pass", "fail", "hang", "crash", "undecided"]
 
@@ -30,11 +30,8 @@ def judge(case: Case, topology: Topology, outcomes: Sequence[Outcome]) -> dict[s
     seen = read(outcomes)
     # A process that the case itself kills or stops is not what is judged.
     judged = [o for o in outcomes if o.rank not in case.use.lost]
-    if any(isinstance(o, Hung | Died | Undecided) for o in judged):
-        verdict = _no_end(seen, judged)
-        return dict.fromkeys(case.clauses, verdict)
-    if broken := broke(seen):
-        return dict.fromkeys(case.clauses, Verdict("crash", broken))
+    if any(not isinstance(o, Returned) for o in judged):
+        return dict.fromkeys(case.clauses, _no_end(seen, judged))
     trial = Trial(case, topology, expectations(case, topology), seen)
     verdicts = {}
     for clause in case.clauses:
@@ -44,15 +41,13 @@ def judge(case: Case, topology: Topology, outcomes: Sequence[Outcome]) -> dict[s
 
 
 def _no_end(seen: list[Seen], outcomes: Sequence[Outcome]) -> Verdict:
-    """What to say of a run in which a process hung, died, or was cut short."""
-    died = [o for o in outcomes if isinstance(o, Died)]
-    kind: Kind = "hang"
-    if any(d.after is None for d in died):
-        kind = "crash"
-    elif not any(isinstance(o, Hung) for o in outcomes):
-        kind = "undecided"
+    """What to say of a run in which a process raised, hung, died, or was cut short."""
+    broken = broke(seen)
+    died = any(isinstance(o, Died) and o.after is None for o in outcomes)
+    hung = any(isinstance(o, Hung) for o in outcomes)
+    kind: Kind = "crash" if broken or died else "hang" if hung else "undecided"
     why = [o.why for o in outcomes if isinstance(o, Hung | Undecided)][:1]
-    return Verdict(kind, "\n".join([stuck(seen), *why]))
+    return Verdict(kind, "\n".join(filter(None, [broken, stuck(seen), *why])))
 
 
 def expectations(case: Case, topology: Topology) -> dict[int, Expectation]:

@@ -42,7 +42,11 @@ class SeenBatch:
 
 @dataclass
 class SeenEpoch:
-    """One epoch of one process. ``how`` is empty while it has not ended."""
+    """One epoch of one process. ``how`` is empty while it has not ended.
+
+    ``how`` is ``error in the step`` when what raised was not the iterator but the computation on a
+    batch that it gave.
+    """
 
     batches: list[SeenBatch] = field(default_factory=list)
     how: str = ""
@@ -55,9 +59,10 @@ class SeenEpoch:
 
     def ending(self) -> str:
         """How the epoch ended, in words."""
-        if self.how == "error":
-            return f"{self.error['type']}: {self.error['message'][:300]}"
-        return self.how or "no end"
+        if not self.error:
+            return self.how or "no end"
+        text = f"{self.error['type']}: {self.error['message'][:300]}"
+        return text if self.how == "error" else f"{self.how}: {text}"
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ def read(outcomes: Sequence[Outcome]) -> list[Seen]:
 
 def _epochs(events: Sequence[Event]) -> dict[int, SeenEpoch]:
     epochs: dict[int, SeenEpoch] = {}
+    stepping = False
     for event in events:
         fields = event.fields
         if event.kind not in ("next", "batch", "step", "stepped", "moved", "end"):
@@ -107,8 +113,9 @@ def _epochs(events: Sequence[Event]) -> dict[int, SeenEpoch]:
             case "moved":
                 epoch.batches[fields["k"]].moved = fields["leaves"]
             case "end":
-                epoch.how = fields["how"]
+                epoch.how = "error in the step" if stepping else fields["how"]
                 epoch.error = {k: v for k, v in fields.items() if k not in ("epoch", "how")}
+        stepping = event.kind == "step"
     return epochs
 
 
@@ -124,13 +131,12 @@ def _leaf(fields: dict[str, Any]) -> SeenLeaf:
         return SeenLeaf(fields["path"], (), "", none, (), None, fields["type"])
     shards = fields["shards"]
     # Copies of the same rows on several devices count once, and must be the same.
-    spans = {tuple(s["index"][0]) if s["index"] else (): s["data"] for s in reversed(shards)}
-    kind = "jax.Array"
-    for s in shards:
-        if not np.array_equal(s["data"], spans[tuple(s["index"][0]) if s["index"] else ()]):
-            kind = "jax.Array whose copies differ"
+    spans = {_span(s): s["data"] for s in reversed(shards)}
+    same = all(np.array_equal(s["data"], spans[_span(s)]) for s in shards)
+    kind = "jax.Array" if same else "jax.Array whose copies differ"
     data = [spans[span] for span in sorted(spans)]
-    whole = np.concatenate(data) if data and data[0].ndim else np.empty((0,), np.float32)
+    joined = data and data[0].ndim and len({d.shape[1:] for d in data}) == 1
+    whole = np.concatenate(data) if joined else np.empty((0,), np.float32)
     devices = tuple((s["device"], *s["index"][0]) for s in shards if s["index"])
     return SeenLeaf(
         fields["path"],
@@ -141,6 +147,11 @@ def _leaf(fields: dict[str, Any]) -> SeenLeaf:
         fields.get("sharding"),
         kind,
     )
+
+
+def _span(shard: dict[str, Any]) -> tuple[int, ...]:
+    """First and end row of a shard in the global array."""
+    return tuple(shard["index"][0]) if shard["index"] else ()
 
 
 def stuck(seen: Sequence[Seen]) -> str:

@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import ml_dtypes  # noqa: F401  numpy learns bfloat16 and its kin from it
 import numpy as np
-from numpy.typing import NDArray
 
-from conformance.model import Case, Column, Shard
-from conformance.rows import Array, cells
+from conformance.arrival import delivered_dtype, holds, padding_of, undeliverable
+from conformance.model import Case
 
 Ending = Literal["stop", "error", "left", "stop or error"]
 
@@ -38,8 +36,9 @@ class Part:
 class Expectation:
     """What every process must observe in one epoch.
 
-    ``parts[process][k]`` is that process's part of batch ``k``. ``exact``: exactly these batches;
-    otherwise at most these, and the same number on every process unless ``together`` is off.
+    ``parts[process][k]`` is that process's part of batch ``k``. A process that ends without an
+    error gets exactly these batches; one that ends in an error too if ``exact``, otherwise at most
+    these. Unless ``together`` is off, all get the same number and end alike.
     ``endings`` has one entry a process. ``ordered``: rows arrive in this order; otherwise each
     arrives once, in any. ``value_error``: the error must be a ValueError.
     """
@@ -69,9 +68,7 @@ def expect(rows: list[int], options: Mapping[str, Any], devices: int) -> Expecta
     full = [r // size for r in rows]
     some = [math.ceil(r / size) for r in rows]
     if not options.get("synchronize_batches", True):
-        return Expectation(
-            tuple(_alone(r, size, options) for r in rows), (_STOP,) * processes, together=False
-        )
+        return _each_alone(rows, options, devices)
     if options.get("drop_last"):
         parts = tuple(_parts(r, size, min(full), pad=False) for r in rows)
         return Expectation(parts, (_STOP,) * processes)
@@ -102,49 +99,98 @@ def _parts(rows: int, size: int, count: int, *, pad: bool) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _alone(rows: int, size: int, options: Mapping[str, Any]) -> tuple[Part, ...]:
-    if options.get("drop_last"):
-        return _parts(rows, size, rows // size, pad=False)
-    return _parts(rows, size, math.ceil(rows / size), pad=options.get("paddings") is not None)
+def _each_alone(rows: list[int], options: Mapping[str, Any], devices: int) -> Expectation:
+    size = options.get("batch_size", 256)
+    pad = options.get("paddings") is not None and not options.get("drop_last")
+    parts: list[tuple[Part, ...]] = []
+    endings: list[Ending] = []
+    for r in rows:
+        count = r // size if options.get("drop_last") else math.ceil(r / size)
+        own = _parts(r, size, count, pad=pad)
+        placed = all(part.size % devices == 0 for part in own)
+        parts.append(own if placed else own[:-1])
+        endings.append(_STOP if placed else _ERROR)
+    whole = _ERROR not in endings
+    return Expectation(
+        tuple(parts), tuple(endings), exact=whole, together=False, value_error=not whole
+    )
 
 
 def expect_case(case: Case, devices: int) -> Expectation:
     """The answer for one epoch of a case whose shards are known row by row (no ``split``)."""
     processes = range(len(case.shards))
     common = case.options_of(0)
-    rows = [shard.rows for shard in case.shards]
-    base = expect(rows, common, devices)
-    if common.get("batch_size", 256) <= 0:
+    size = common.get("batch_size", 256)
+    base = expect([shard.rows for shard in case.shards], common, devices)
+    if size <= 0 or size % devices:
         return base
     if common.get("local_shuffle_buffer_size"):
         base = replace(base, ordered=False)
-    limits = [_limit(case, p) for p in processes]
-    disagreement = _disagreement(case, base)
-    unfit = _unfit_padding(case, base)
-    known = [limit for limit in (*limits, disagreement, unfit) if limit is not None]
-    if not known:
+    own = [_first(_limit(case, p), _unfit_padding(case, base, p)) for p in processes]
+    if not base.together:
+        return _cut_alone(base, own)
+    if _options_differ(case):
+        return _cut(base, 0, value_error=0 not in own)
+    schema = _schemas_differ(case, base)
+    troubled = _first(*own, schema)
+    if troubled is None:
         return base
-    troubled = min(known)
+    if common.get("drop_last") and troubled >= _agreed_end(case, size):
+        # Beyond the end: an iterator may notice it while it reads ahead, and need not.
+        return _cut(base, troubled, ending="stop or error")
+    return _cut(base, troubled, value_error=troubled not in own)
+
+
+def _first(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _cut(
+    base: Expectation, limit: int, *, ending: Ending = _ERROR, value_error: bool = False
+) -> Expectation:
+    """At most ``limit`` batches, then this ending on all processes."""
+    parts = tuple(p[:limit] for p in base.parts)
+    endings = (ending,) * len(parts)
+    return replace(base, parts=parts, endings=endings, exact=False, value_error=value_error)
+
+
+def _cut_alone(base: Expectation, limits: list[int | None]) -> Expectation:
+    """At most so many batches on each process that has a limit, then an error there."""
+    if not any(limit is not None for limit in limits):
+        return base
     return replace(
         base,
-        parts=tuple(p[:troubled] for p in base.parts),
-        endings=(_ERROR,) * len(case.shards),
+        parts=tuple(p[:limit] for p, limit in zip(base.parts, limits, strict=True)),
+        endings=tuple(
+            ending if limit is None else _ERROR
+            for ending, limit in zip(base.endings, limits, strict=True)
+        ),
         exact=False,
-        value_error=troubled == disagreement and troubled not in (*limits, unfit),
+        value_error=False,
     )
 
 
-def _disagreement(case: Case, base: Expectation) -> int | None:
-    """The first batch on which the processes' options or schemas differ, if any."""
+def _agreed_end(case: Case, size: int) -> float:
+    """Full batches of the shortest shard that ends; a source that fails never comes to its end."""
+    whole = [s for s in case.shards if s.fault is None or s.fault.where != "source"]
+    return min((s.rows // size for s in whole), default=math.inf)
+
+
+def _options_differ(case: Case) -> bool:
     agreed = ("batch_size", "drop_last", "paddings", "dtypes")
     options = [case.options_of(p) for p in range(len(case.shards))]
-    if any(o.get(name) != options[0].get(name) for o in options for name in agreed):
-        return 0
-    if case.collate == "bare_on_last" and len(case.shards) > 1:
-        return 0
-    size = options[0].get("batch_size", 256)
+    return any(o.get(name) != options[0].get(name) for o in options for name in agreed)
+
+
+def _schemas_differ(case: Case, base: Expectation) -> int | None:
+    """The first batch on which the processes' schemas differ, or one from those before it."""
+    options = case.options_of(0)
     # A shard without rows has no schema of its own: it agrees with any.
-    own = [_schemas(s, size, options[0].get("dtypes")) for s in case.shards if s.rows]
+    own = [
+        _schemas(case, p, options.get("batch_size", 256), options.get("dtypes"))
+        for p, shard in enumerate(case.shards)
+        if shard.rows
+    ]
     for k in range(max((len(p) for p in base.parts), default=0) + 1):
         seen = {s for schemas in own for s in schemas[k : k + 1]}
         seen |= {schemas[0] for schemas in own}
@@ -153,8 +199,11 @@ def _disagreement(case: Case, base: Expectation) -> int | None:
     return None
 
 
-def _schemas(shard: Shard, size: int, dtypes: object) -> list[tuple[object, ...]]:
+def _schemas(case: Case, process: int, size: int, dtypes: object) -> list[tuple[object, ...]]:
     """The schema of each batch of a shard; a batch over a change counts as changed."""
+    shard = case.shards[process]
+    last_process = process == len(case.shards) - 1
+    bare = shard.bare or (case.collate == "bare_on_last" and last_process)
     schemas = []
     for k in range(math.ceil(shard.rows / size)):
         last = min((k + 1) * size, shard.rows) - 1
@@ -162,7 +211,7 @@ def _schemas(shard: Shard, size: int, dtypes: object) -> list[tuple[object, ...]
         changed = bool(shard.later) and index >= shard.later_from
         columns = shard.later if changed else shard.columns
         schemas.append(
-            (shard.bare, *((c.name, str(delivered_dtype(c, dtypes)), c.trailing) for c in columns))
+            (bare, *((c.name, str(delivered_dtype(c, dtypes)), c.trailing) for c in columns))
         )
     return schemas
 
@@ -174,13 +223,12 @@ def _limit(case: Case, process: int) -> int | None:
     bad_rows = []
     if shard.fault is not None:
         bad_rows.append(sum(shard.sizes[: shard.fault.at]))
-    if shard.short:
+    if shard.rows and shard.short:
         bad_rows.append(0)
-    for column in shard.columns:
-        if shard.rows:
-            bad = undeliverable(column, process, shard.rows, options.get("dtypes"))
-            bad_rows += bad[:1].tolist()
-    limits = [row // size for row in bad_rows if row < shard.rows or shard.fault]
+    for column in shard.columns if shard.rows else ():
+        bad = undeliverable(column, process, shard.rows, options.get("dtypes"))
+        bad_rows += bad[:1].tolist()
+    limits = [row // size for row in bad_rows]
     names = {c.name for c in shard.columns}
     for argument in ("dtypes", "paddings"):
         given = options.get(argument)
@@ -189,69 +237,14 @@ def _limit(case: Case, process: int) -> int | None:
     return min(limits, default=None)
 
 
-def _unfit_padding(case: Case, base: Expectation) -> int | None:
-    """The first batch for which some process needs a padding that its column cannot hold."""
-    options = case.options_of(0)
-    paddings = options.get("paddings")
-    if paddings is None or options.get("drop_last"):
-        return None
+def _unfit_padding(case: Case, base: Expectation, process: int) -> int | None:
+    """The first batch for which ``process`` needs a padding that some column cannot hold."""
+    options = case.options_of(process)
+    dtypes = options.get("dtypes")
+    columns = {c for s in case.shards for c in s.columns}
     fits = all(
-        _holds(delivered_dtype(c, options.get("dtypes")), padding_of(c.name, paddings))
-        for s in case.shards
-        for c in s.columns
+        holds(delivered_dtype(c, dtypes), padding_of(c.name, options.get("paddings")))
+        for c in columns
     )
-    padded = (k for part in base.parts for k, p in enumerate(part) if p.padding)
-    return None if fits else min(padded, default=None)
-
-
-def padding_of(column: str, paddings: object) -> Any:
-    """The padding of a column, from one value or a mapping; None where a mapping lacks it."""
-    return paddings.get(column) if isinstance(paddings, Mapping) else paddings
-
-
-def delivered_dtype(column: Column, dtypes: Any) -> np.dtype[Any]:
-    """The dtype that a column must arrive in: what was asked for, or the source's, as in JAX."""
-    asked = dtypes.get(column.name) if isinstance(dtypes, Mapping) else dtypes
-    own: np.dtype[Any] = np.dtype(column.dtype if asked is None else asked)
-    narrow = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
-    return np.dtype(narrow.get(own.name, own.name))
-
-
-def _holds(dtype: np.dtype[Any], value: Any) -> bool:
-    if value is None or dtype.kind not in "iub":
-        return True
-    if dtype.kind == "b":
-        return value in (0, 1)
-    info = np.iinfo(dtype)
-    return float(value).is_integer() and info.min <= value <= info.max
-
-
-def undeliverable(column: Column, process: int, rows: int, dtypes: object) -> NDArray[np.int64]:
-    """Rows of a column that cannot arrive unchanged in the dtype they must arrive in."""
-    own = cells(column, process, np.arange(rows))
-    if own.dtype.kind in "OUSMm":
-        return np.arange(rows)
-    target = delivered_dtype(column, dtypes)
-    flat: NDArray[Any] = own.reshape(rows, int(np.prod(column.trailing, dtype=np.int64)))
-    if target.kind in "iu" and own.dtype.kind in "iu":
-        info = np.iinfo(target)
-        bad = ((flat < info.min) | (flat > info.max)).any(axis=1)
-    elif own.dtype.kind == "f" and target.kind not in "iub":
-        with np.errstate(over="ignore"):
-            bad = (np.isfinite(flat) & ~np.isfinite(flat.astype(target))).any(axis=1)
-    else:
-        bad = np.zeros(rows, bool)
-    return np.flatnonzero(bad)
-
-
-def delivered(column: Column, process: int, part: Part, options: Mapping[str, Any]) -> Array:
-    """The array of a column that ``process`` must find in its part of a batch.
-
-    Shape ``(part.size, *trailing)``, in the delivered dtype.
-    """
-    target = delivered_dtype(column, options.get("dtypes"))
-    real = cells(column, process, np.asarray(part.rows, np.int64)).astype(target)
-    if not part.padding:
-        return real
-    fill = padding_of(column.name, options.get("paddings"))
-    return np.concatenate([real, np.full((part.padding, *column.trailing), fill, target)])
+    padded = (k for k, part in enumerate(base.parts[process]) if part.padding)
+    return None if fits else next(padded, None)

@@ -16,23 +16,34 @@ from rich.table import Table
 from conformance.clauses import Clause, clauses
 from conformance.deciding import Result
 
-#: The worst first: a clause's verdict is the first of these that one of its cases has.
-ORDER = ("crash", "hang", "fail", "undecided", "pass")
+#: The worst first: a clause's verdict is the first of these that one of its cases has. A case that
+#: did not run makes its clause a skip: what passed beside it does not speak for it.
+ORDER = ("crash", "hang", "fail", "undecided", "not run", "pass")
 
 
 @dataclass(frozen=True)
 class ClauseReport:
     """A clause and what its cases say.
 
-    ``verdict`` is pass, fail, hang, crash or undecided, or skip when no case could decide;
-    ``reason`` says why for skip. ``smallest`` is the case to look at when it is not a pass.
+    ``verdict`` is pass, fail, hang, crash or undecided, or skip when some case did not run and the
+    others passed; ``reason`` says why for skip. ``smallest`` is the case to look at when it is not
+    a pass. ``cases`` are the smallest first.
     """
 
     clause: Clause
     verdict: str
-    counts: dict[str, int]
-    smallest: Result | None
+    cases: tuple[Result, ...] = ()
     reason: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cases have each verdict."""
+        return dict(Counter(r.verdict for r in self.cases))
+
+    @property
+    def smallest(self) -> Result | None:
+        """The smallest case that has the verdict of a clause that does not pass."""
+        return next((r for r in self.cases if r.verdict == self.verdict != "pass"), None)
 
 
 def summarise(results: Iterable[Result], *, level: str, narrowed: bool) -> list[ClauseReport]:
@@ -53,17 +64,16 @@ def summarise(results: Iterable[Result], *, level: str, narrowed: bool) -> list[
 
 
 def _clause(clause: Clause, results: Sequence[Result]) -> ClauseReport:
-    counts = Counter(r.verdict for r in results)
-    verdict = next((v for v in ORDER if counts[v]), "skip")
-    reason = ""
-    if verdict == "skip":
-        reason = next(
-            (r.words for r in results),
-            "no case of it ran for this subject, these sources and topologies",
-        )
-    wrong = [r for r in results if r.verdict == verdict != "pass"]
-    smallest = min(wrong, key=lambda r: (r.processes, r.devices, r.rows, r.case), default=None)
-    return ClauseReport(clause, verdict, dict(counts), smallest, reason)
+    cases = sorted(results, key=lambda r: (r.processes, r.devices, r.rows, r.case, r.nodeid))
+    seen = {r.verdict for r in cases}
+    verdict = next((v for v in ORDER if v in seen), "not run")
+    if verdict != "not run":
+        return ClauseReport(clause, verdict, tuple(cases))
+    reason = next(
+        (r.words for r in cases if r.verdict == verdict),
+        "no case of it ran for this subject, these sources and topologies",
+    )
+    return ClauseReport(clause, "skip", tuple(cases), reason)
 
 
 def exit_status(reports: Sequence[ClauseReport]) -> int:
@@ -75,7 +85,7 @@ def exit_status(reports: Sequence[ClauseReport]) -> int:
 
 
 def as_json(reports: Sequence[ClauseReport], subject: str, environment: dict[str, Any]) -> str:
-    """The report as JSON: subject, environment, and for each clause its verdict and counts."""
+    """The report as JSON: subject, environment, and for each clause its verdict and its cases."""
     return json.dumps(
         {
             "subject": subject,
@@ -90,6 +100,7 @@ def as_json(reports: Sequence[ClauseReport], subject: str, environment: dict[str
                     "reason": r.reason,
                     "counts": r.counts,
                     "smallest": None if r.smallest is None else asdict(r.smallest),
+                    "cases": [asdict(case) for case in r.cases],
                 }
                 for r in reports
             ],
@@ -114,7 +125,8 @@ def show(reports: Sequence[ClauseReport], command: str, stream: TextIO, width: i
 
     ``command`` is what runs one case again, with places for fields of ``Result``.
     """
-    console = Console(file=stream, width=width, highlight=False, soft_wrap=False)
+    # Words are shown as they are: their brackets and colons are no markup.
+    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     for level in ("core", "extended"):
         rows = [r for r in reports if r.clause.level == level]
         if not rows:
@@ -136,13 +148,12 @@ def show(reports: Sequence[ClauseReport], command: str, stream: TextIO, width: i
         console.print(table)
     for r in reports:
         if r.smallest is not None:
-            console.print(f"\n{r.clause.id} {r.verdict.upper()}: {r.clause.text}", markup=False)
+            console.print(f"\n{r.clause.id} {r.verdict.upper()}: {r.clause.text}")
             s = r.smallest
             console.print(
-                f"  case {s.case}, {s.processes} processes of {s.devices} devices, {s.kind}",
-                markup=False,
+                f"  case {s.case}, {s.processes} processes of {s.devices} devices, {s.kind}"
             )
             for line in s.words.splitlines():
-                console.print(f"  {line}", markup=False)
+                console.print(f"  {line}")
             again = command.format_map(asdict(s))
-            console.print(f"  again: {again}", markup=False, soft_wrap=True)
+            console.print(f"  again: {again}", soft_wrap=True)
