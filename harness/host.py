@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -95,6 +96,13 @@ class HostWatch:
         """Give the tail of what the rank has written to stdout and stderr in this run."""
         return self._tails.text(rank)
 
+    def kill(self) -> None:
+        """SIGKILL the ranks that have not ended."""
+        for rank, (pid, _) in self._processes.items():
+            if self._look_at(rank) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
     def close(self) -> None:
         """Stop reading output."""
         self._tails.close()
@@ -108,7 +116,8 @@ class HostWatch:
         for rank in ranks:
             for each in signals:
                 if self._look_at(rank) is not None:
-                    os.kill(self._processes[rank][0], each)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(self._processes[rank][0], each)
         deadline_s = time.monotonic() + STACKS_LIMIT_S
         taken = dict.fromkeys(ranks, "")
         waiting = set(ranks)

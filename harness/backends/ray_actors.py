@@ -316,6 +316,7 @@ class RaySession:
                 ray.kill(watch)
         self._custody.kill(after_s=FAREWELL_LIMIT_S)
         if self._local is not None:
+            self._local.kill()
             self._local.close()
 
 

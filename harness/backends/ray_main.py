@@ -127,5 +127,6 @@ class WatchActor:
 
     def close(self) -> None:
         """End the ranks of this node and remove their files."""
+        self._watch.kill()
         self._watch.close()
         self._custody.close()
