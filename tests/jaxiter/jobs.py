@@ -153,7 +153,7 @@ def make_and_run(source: dict[str, Any], options: dict[str, Any]) -> str:
     """Run one epoch; the class of the error that making or iterating raises."""
     try:
         for batch in jaxiter.iter_jax_batches(emit(**source), **options):
-            jax.block_until_ready(batch)
+            batch["x"].block_until_ready()
     except jaxiter.JaxIterError as error:
         return f"{type(error).__name__}: {error}"
     return ""

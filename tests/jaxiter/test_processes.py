@@ -290,7 +290,7 @@ def test_breaking_out_closes_the_epoch(gang: Gang) -> None:
 
     def leave() -> list[str]:
         for batch in jaxiter.iter_jax_batches(emit([4] * 20), batch_size=4):
-            jax.block_until_ready(batch)
+            batch["x"].block_until_ready()
             break
         return jobs.threads_left()
 
@@ -332,7 +332,7 @@ def test_crossed_iterators_raise_on_all(gang: Gang) -> None:
         try:
             for batches in made if jax.process_index() == 0 else reversed(made):
                 for batch in batches:
-                    jax.block_until_ready(batch)
+                    batch["x"].block_until_ready()
         except jaxiter.JaxIterError as error:
             return f"{type(error).__name__}: {error}"
         return ""
@@ -447,7 +447,11 @@ def test_abort_ends_a_process_stuck_in_its_step(gang: Gang, who: int) -> None:
     """With on_peer_loss="abort" a process stuck in a collective ends when its peer has left."""
 
     def leave(who: int) -> None:
-        options: dict[str, Any] = {"batch_size": 4, "sync_timeout_s": TIMEOUT_S, "on_peer_loss": "abort"}
+        options: dict[str, Any] = {
+            "batch_size": 4,
+            "sync_timeout_s": TIMEOUT_S,
+            "on_peer_loss": "abort",
+        }
         batches = jaxiter.iter_jax_batches(emit([4] * 50), **options)
         for k, batch in enumerate(batches):
             if k == 2 and jax.process_index() == who:
@@ -529,13 +533,13 @@ def test_replicated_rows_must_agree(gang: Gang) -> None:
         from jax.sharding import NamedSharding, PartitionSpec
 
         mesh = jax.make_mesh((1, jax.device_count()), ("data", "model"))
-        sharding = NamedSharding(mesh, PartitionSpec("data"))
+        sharding = NamedSharding(mesh, PartitionSpec("data"))  # type: ignore[no-untyped-call]
         assert jaxiter.row_shard(sharding) == (0, 1)
         first = 0 if same else jax.process_index()
         source = [{"x": np.arange(first, first + 8)}]
         try:
             for batch in jaxiter.iter_jax_batches(source, batch_size=4, sharding=sharding):
-                jax.block_until_ready(batch)
+                batch["x"].block_until_ready()
         except jaxiter.JaxIterError as error:
             return f"{type(error).__name__}: {error}"
         return ""
