@@ -55,7 +55,7 @@ class Schema:
         return self.tree == trees.LEAF
 
     def to_json(self) -> Any:
-        """Return a JSON value, equal for equal schemas, from which `from_json` builds one anywhere."""
+        """Return a JSON value, equal for equal schemas, from which `from_json` builds one."""
         return {
             "tree": self.tree.to_json(),
             "columns": [[column.dtype, list(column.shape)] for column in self.columns],

@@ -210,7 +210,12 @@ def _as_array(value: Any, name: str, site: Site) -> np.ndarray:
             f"{_name_of(type(value))} is no array. A batch is {SUPPORTED}; "
             "turn lists and numbers into numpy arrays that have one entry a row.",
         )
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # of a foreign library's own kind
+        raise site.error(
+            name, f"{_name_of(type(value))} cannot be read as a numpy array: {error}."
+        ) from error
     if array.ndim == 0:
         raise site.error(name, "an array of no dimensions has no rows.")
     return array

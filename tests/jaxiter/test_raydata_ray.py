@@ -10,6 +10,7 @@ import pytest
 import ray
 from ray.data.collate_fn import ArrowBatchCollateFn, NumpyBatchCollateFn, PandasBatchCollateFn
 
+from jaxiter import raydata
 from jaxiter.errors import DataError, OptionError
 from jaxiter.hostbatch import HostBatch, host_batches
 from jaxiter.options import make_options
@@ -27,7 +28,9 @@ def cluster() -> Iterator[None]:
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     assert not ray.is_initialized()
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=10**8)
-    ray.data.DataContext.get_current().enable_progress_bars = False
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = True  # else blocks come as their tasks finish
     yield
     ray.shutdown()
 
@@ -209,3 +212,66 @@ def test_closing_early_ends_the_read() -> None:
     batches.close()
 
     assert column(list(host_batches(opened(), options, 0)), "id") == list(range(ROWS))
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    """jaxiter behind Ray's method names."""
+    raydata.install()
+    yield
+    raydata.uninstall()
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("make", [lambda ds: ds, lambda ds: ds.iterator()], ids=["ds", "iterator"])
+def test_rays_own_methods_give_batches_of_jaxiter(rows: Any, make: Any) -> None:
+    """After install() Ray's methods pad, and return an iterator that next() works on."""
+    batches = make(rows).iter_jax_batches(batch_size=8, paddings={"id": -1, "vector": 0, "even": 0})
+
+    first = next(batches)
+    rest = list(batches)
+
+    assert first["id"].tolist() == list(range(8))
+    assert [batch["id"].tolist() for batch in rest] == [[*range(8, 16)], [*range(16, ROWS), -1]]
+    assert list(batches) == []
+
+
+@pytest.mark.usefixtures("installed")
+def test_rays_own_methods_take_the_arguments_of_jaxiter(rows: Any) -> None:
+    """A mask column can be asked for by Ray's method name; a wrong argument raises at the call."""
+    (*_, last) = rows.iter_jax_batches(batch_size=8, paddings=0, mask_column="real")
+
+    assert last["real"].tolist() == [True] * 7 + [False]
+    with pytest.raises(OptionError, match="batch_size"):
+        rows.iter_jax_batches(batch_size=0)
+    with pytest.raises(TypeError, match="no_such"):
+        rows.iter_jax_batches(no_such=1)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_epoch_begins_with_the_first_next() -> None:
+    """What is never iterated reads nothing."""
+    touched = ray.data.range(4).map_batches(_fail)
+
+    batches = touched.iter_jax_batches(batch_size=8)
+
+    batches.close()
+
+
+def _fail(_: Any) -> Any:
+    raise AssertionError
+
+
+def test_uninstall_gives_ray_its_methods_back() -> None:
+    """install() may be called twice; after uninstall() the classes are as they were."""
+    classes = (ray.data.Dataset, ray.data.DataIterator)
+    before = [cls.__dict__["iter_jax_batches"] for cls in classes]
+
+    raydata.install()
+    raydata.install()
+    during = [cls.__dict__["iter_jax_batches"] for cls in classes]
+    raydata.uninstall()
+    raydata.uninstall()
+
+    assert [cls.__dict__["iter_jax_batches"] for cls in classes] == before
+    assert not set(during) & set(before)

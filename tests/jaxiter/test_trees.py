@@ -120,9 +120,18 @@ def test_arrays_of_jax_count_as_arrays() -> None:
     assert leaves[0].tolist() == [0, 1, 2]
 
 
+class Foreign:
+    """An array of a library that has no numpy dtype for it."""
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        """Refuse."""
+        raise RuntimeError("on a device")
+
+
 @pytest.mark.parametrize(
     ("batch", "column", "words"),
     [
+        ({"x": Foreign()}, "x", "cannot be read as a numpy array: on a device"),
         ({"x": [1, 2]}, "x/0", "no array"),
         ({"x": np.float32(1)}, "x", "no array"),
         ({"x": np.array(1)}, "x", "no rows"),
