@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from harness import guardian
@@ -47,8 +48,11 @@ class Custody:
     def _text(self) -> str:
         return "=".join(self.mark)
 
-    def kill(self) -> None:
-        """SIGKILL every process of this machine that holds the mark."""
+    def kill(self, after_s: float = 0.0) -> None:
+        """SIGKILL every process of this machine that holds the mark and has not ended by then."""
+        deadline_s = time.monotonic() + after_s
+        while time.monotonic() < deadline_s and guardian.marked(self._text.encode()):
+            time.sleep(0.01)
         guardian.kill_marked(self._text.encode())
 
     def close(self) -> None:

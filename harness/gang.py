@@ -230,6 +230,10 @@ def _backend(name: str) -> Backend:
         from harness.backends.local import LocalBackend
 
         return LocalBackend()
+    if name == "ray":
+        from harness.backends.ray_actors import RayBackend
+
+        return RayBackend()
     raise ValueError(f'backend must be "local", "ray" or a backend object, not {name!r}')
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.processes import look_at
+from harness.output import Tails
+from harness.processes import ProcessState, look_at
 from harness.watchdog import Sample
 
 STACKS_LIMIT_S = 1.0
@@ -19,65 +19,103 @@ _STACKS_INTERVAL_S = 0.03
 
 
 @dataclass(frozen=True)
-class Watched:
-    """One rank of this machine.
+class RankFiles:
+    """Where a rank writes.
 
     Attributes:
-        pid: its process.
-        record: the file to which it appends its events.
-        stacks: the file to which its faulthandler writes on SIGUSR1.
+        record: a file to which it appends its events.
+        stacks: a file to which its faulthandler writes on SIGUSR1.
+        output: a named pipe for its stdout and stderr.
     """
 
-    pid: int
-    record: Path
-    stacks: Path
+    record: str
+    stacks: str
+    output: str
 
 
 class HostWatch:
-    """The ranks of this machine, by their number."""
+    """The ranks of this machine, by their number: their files, and looks at their processes."""
 
-    def __init__(self, ranks: Mapping[int, Watched]) -> None:
-        self._ranks = dict(ranks)
+    def __init__(self, directory: Path, ranks: Iterable[int]) -> None:
+        """Make the files of ranks that are about to start."""
+        self.files: dict[int, RankFiles] = {}
+        self._processes: dict[int, tuple[int, int]] = {}
+        pipes: dict[int, int] = {}
+        for rank in ranks:
+            record, stacks, output = (
+                directory / f"{rank}.{kind}" for kind in ("record", "stacks", "output")
+            )
+            record.touch()
+            stacks.touch()
+            os.mkfifo(output)
+            # Also open for writing: so it never ends, whoever comes and goes at its other end.
+            pipes[rank] = os.open(output, os.O_RDWR | os.O_NONBLOCK)
+            self.files[rank] = RankFiles(str(record), str(stacks), str(output))
+        self._tails = Tails(pipes)
+
+    def add(self, rank: int, pid: int) -> None:
+        """Say which process a rank is."""
+        seen = look_at(pid)
+        if seen is not None:
+            self._processes[rank] = (pid, seen.started)
+
+    def begin_run(self) -> None:
+        """Forget records and output of the run before."""
+        self._tails.clear()
+        for files in self.files.values():
+            # Ranks append: their next event goes to the new end.
+            os.truncate(files.record, 0)
 
     def sample(self, ranks: Collection[int]) -> dict[int, Sample]:
         """Look at ranks; one that is gone makes no progress."""
         samples = {}
         for rank in ranks:
-            seen = look_at(self._ranks[rank].pid)
-            size = self._ranks[rank].record.stat().st_size
+            seen = self._look_at(rank)
+            size = os.stat(self.files[rank].record).st_size
             samples[rank] = (
-                Sample(0.0, record_bytes=size)
+                Sample(record_bytes=size)
                 if seen is None
-                else Sample(seen.demand_s, seen.stopped, size)
+                else Sample(
+                    {self._processes[rank][0]: seen.cpu_s}, seen.demand_s, seen.stopped, size
+                )
             )
         return samples
 
     def stacks(self, ranks: Collection[int]) -> dict[int, str]:
         """Take the stacks of all threads; a stopped rank is asked last, and continued for it."""
-        stopped = {r for r in ranks if (s := look_at(self._ranks[r].pid)) and s.stopped}
+        stopped = {r for r in ranks if (seen := self._look_at(r)) and seen.stopped}
         taken = self._dump(set(ranks) - stopped, [signal.SIGUSR1])
         return {**taken, **self._dump(stopped, [signal.SIGUSR1, signal.SIGCONT])}
 
     def record(self, rank: int) -> bytes:
         """Read all that the rank has recorded in this run."""
-        return self._ranks[rank].record.read_bytes()
+        return Path(self.files[rank].record).read_bytes()
 
-    def restart_record(self, rank: int) -> None:
-        """Empty the rank's record. It appends, so its next event goes to the new end."""
-        os.truncate(self._ranks[rank].record, 0)
+    def output(self, rank: int) -> str:
+        """Give the tail of what the rank has written to stdout and stderr in this run."""
+        return self._tails.text(rank)
+
+    def close(self) -> None:
+        """Stop reading output."""
+        self._tails.close()
+
+    def _look_at(self, rank: int) -> ProcessState | None:
+        pid, started = self._processes.get(rank, (0, 0))
+        seen = look_at(pid)
+        return seen if seen is not None and seen.started == started else None
 
     def _dump(self, ranks: Collection[int], signals: Sequence[signal.Signals]) -> dict[int, str]:
         for rank in ranks:
             for each in signals:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self._ranks[rank].pid, each)
+                if self._look_at(rank) is not None:
+                    os.kill(self._processes[rank][0], each)
         deadline_s = time.monotonic() + STACKS_LIMIT_S
         taken = dict.fromkeys(ranks, "")
         waiting = set(ranks)
         while waiting and time.monotonic() < deadline_s:
             time.sleep(_STACKS_INTERVAL_S)
             for rank in list(waiting):
-                text = self._ranks[rank].stacks.read_text(errors="replace")
+                text = Path(self.files[rank].stacks).read_text(errors="replace")
                 # Written thread by thread: done when it no longer grows.
                 if text and text == taken[rank]:
                     waiting.discard(rank)

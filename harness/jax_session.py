@@ -47,7 +47,7 @@ def start(
         initialization_timeout=max(1, int(start_timeout_s)),
         heartbeat_timeout_seconds=NEVER_S,
         shutdown_timeout_seconds=NEVER_S,
-        coordinator_bind_address=coordinator,
+        coordinator_bind_address=coordinator if coordinator.startswith("unix:") else None,
     )
     _warm_up()
 

@@ -123,11 +123,13 @@ class Died(Outcome):
         signal: the name of the signal that ended it, such as `SIGKILL`.
         after: the rank whose death or stop came before this one's, so is probably its cause;
             `None` for the first.
+        detail: what whoever started the process says of its end, if anything.
     """
 
     exit_status: int | None = None
     signal: str | None = None
     after: int | None = None
+    detail: str = ""
 
     def describe(self) -> str:
         """Say in one paragraph what became of the rank."""
@@ -135,7 +137,8 @@ class Died(Outcome):
         if self.signal is None and self.exit_status is None:
             how = "for a reason that is not known"
         followed = "" if self.after is None else f" It followed rank {self.after}."
-        return f"Rank {self.rank} died {how} {self._after()}.{followed}"
+        detail = f" {self.detail}" if self.detail else ""
+        return f"Rank {self.rank} died {how} {self._after()}.{followed}{detail}"
 
 
 @dataclass(frozen=True, kw_only=True)

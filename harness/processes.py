@@ -1,4 +1,4 @@
-"""What Linux says of a process: how much it would run, whether it is stopped."""
+"""What Linux says of a process: how much it runs or would, whether it is stopped."""
 
 from __future__ import annotations
 
@@ -14,37 +14,65 @@ class ProcessState:
     """One look at a process.
 
     Attributes:
-        demand_s: seconds that its threads have spent on a core (ended threads too), or ready to
-            run but without a core (threads that live), added up over threads.
+        cpu_s: CPU seconds used by all its threads so far, ended ones too.
+        demand_s: for each thread, by its id, seconds so far on a core or ready for one.
         stopped: stopped by a signal.
+        started: when it started, in clock ticks since the machine did: with the process id, which
+            is used again, it says which process this is.
+        parent: its parent's process id.
     """
 
-    demand_s: float
+    cpu_s: float
+    demand_s: dict[int, float]
     stopped: bool
+    started: int
+    parent: int
 
 
 def look_at(pid: int) -> ProcessState | None:
     """Look at a process of this machine; `None` when it has ended."""
-    stat = _read(f"/proc/{pid}/stat")
     # The second field is the name, which may hold blanks and brackets.
-    fields = stat.rpartition(b")")[2].split()
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if not fields or fields[0] in (b"Z", b"X"):
         return None
-    cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
-    return ProcessState(cpu_s + _waited_for_core_s(pid), fields[0] in (b"T", b"t"))
+    return ProcessState(
+        cpu_s=(int(fields[11]) + int(fields[12])) * _TICK_S,
+        demand_s=_demand_s(pid),
+        stopped=fields[0] in (b"T", b"t"),
+        started=int(fields[19]),
+        parent=int(fields[1]),
+    )
 
 
-def _waited_for_core_s(pid: int) -> float:
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return 0.0
-    waited_ns = 0
-    for thread in threads:
+def _demand_s(pid: int) -> dict[int, float]:
+    demand_s = {}
+    for thread in _threads(pid):
         # Nanoseconds on a core, nanoseconds ready without one, number of turns.
         fields = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
-        waited_ns += int(fields[1]) if fields else 0
-    return waited_ns * _NANOSECOND_S
+        if fields:
+            demand_s[int(thread)] = (int(fields[0]) + int(fields[1])) * _NANOSECOND_S
+    return demand_s
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of a process's children; none where the kernel does not tell."""
+    return [
+        int(child)
+        for thread in _threads(pid)
+        for child in _read(f"/proc/{pid}/task/{thread}/children").split()
+    ]
+
+
+def name_of(pid: int) -> str:
+    """Give the first 15 bytes of a process's name; empty when it has ended."""
+    return _read(f"/proc/{pid}/comm").decode(errors="replace").strip()
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
 
 
 def _read(path: str) -> bytes:

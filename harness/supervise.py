@@ -126,6 +126,8 @@ def _view_of_end(outcome: Outcome) -> View:
             state = f"raised {outcome.type}"
         case Died(signal=str()):
             state = f"died by {outcome.signal}"
+        case Died(exit_status=None):
+            state = "died"
         case Died():
             state = f"died with exit status {outcome.exit_status}"
         case _:
@@ -143,7 +145,8 @@ def _outcome_of_end(session: Session, told: _Told) -> Outcome:
         "output": session.output(rank),
     }
     if isinstance(told.what, Gone):
-        return Died(**common, exit_status=told.what.exit_status, signal=told.what.signal)
+        gone = told.what
+        return Died(**common, exit_status=gone.exit_status, signal=gone.signal, detail=gone.detail)
     report = pickle.loads(told.what.report)
     if "type" in report:
         return Raised(**common, **report)

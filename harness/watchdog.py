@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-# Measured, as shares of one core: an idle JAX process 0.5 %, four processes that poll the
-# coordination service every 10 ms 13 % in process 0, a process that computes 100 %, on a loaded
-# machine too.
-BUSY_SHARE = 0.1
+# Measured, as shares of one core in one process: an idle JAX process, or an idle Ray worker, up to
+# 1 %; process 0 while four processes poll its coordination service every 10 ms 7 %; a process that
+# computes 100 %, divided by the number of those that want the same core.
+BUSY_CPU_SHARE = 0.1
+# For a machine with very many of those: a thread that computes is on a core or ready for one all
+# the time, an idle one, at a load of seven a core, up to 9 %.
+BUSY_DEMAND_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -17,13 +20,16 @@ class Sample:
     """What is known of one unfinished rank at one moment.
 
     Attributes:
-        demand_s: seconds that its threads have spent on a core or ready to run but without a
-            core, added up over threads, since the process began.
-        stopped: the process is stopped by a signal.
+        cpu_s: CPU seconds used so far, by process id: of the rank's process, and of those that
+            work for it, if any.
+        demand_s: for each thread of these, by thread id, the seconds so far that it was on a core
+            or ready for one.
+        stopped: the rank's process is stopped by a signal.
         record_bytes: the size of its record so far.
     """
 
-    demand_s: float
+    cpu_s: Mapping[int, float] = field(default_factory=dict)
+    demand_s: Mapping[int, float] = field(default_factory=dict)
     stopped: bool = False
     record_bytes: int = 0
 
@@ -31,15 +37,16 @@ class Sample:
 @dataclass(frozen=True)
 class _Interval:
     seconds: float
-    gains_s: Mapping[int, float]
+    cpu_s: Mapping[int, float]
+    demand_s: Mapping[int, float]
 
 
 class Watchdog:
     """Says when no unfinished rank has made progress for `stall_s`.
 
-    Progress of any unfinished rank is progress of the gang: a new event, an end, or more demand
-    for a core in the last `stall_s` than waiting needs. So a rank that computes for long is slow,
-    and so are the ranks that wait for it.
+    Progress of any unfinished rank is progress of the gang: a new event, an end, a process that
+    uses more of a core than waiting does, or a thread that would if it had one. So a rank that
+    computes for long is slow, and so are the ranks that wait for it.
     """
 
     def __init__(self, stall_s: float) -> None:
@@ -62,10 +69,13 @@ class Watchdog:
             self._window.clear()
             self._window_s = 0.0
             return False
-        # A thread that ends takes its share of the demand away: never count that as negative.
-        gains_s = {r: max(0.0, s.demand_s - before[r].demand_s) for r, s in samples.items()}
-        self._push(_Interval(min(now_s - then_s, self._longest_interval_s), gains_s))
-        return self._window_s >= self._stall_s and not any(map(self._busy, samples))
+        cpu_s: dict[int, float] = {}
+        demand_s: dict[int, float] = {}
+        for rank, sample in samples.items():
+            cpu_s |= _gains(before[rank].cpu_s, sample.cpu_s)
+            demand_s |= _gains(before[rank].demand_s, sample.demand_s)
+        self._push(_Interval(min(now_s - then_s, self._longest_interval_s), cpu_s, demand_s))
+        return self._window_s >= self._stall_s and not self._busy()
 
     @property
     def still_s(self) -> float:
@@ -78,6 +88,22 @@ class Watchdog:
         while self._window_s - self._window[0].seconds >= self._stall_s:
             self._window_s -= self._window.popleft().seconds
 
-    def _busy(self, rank: int) -> bool:
-        gain_s = sum(interval.gains_s[rank] for interval in self._window)
-        return gain_s > BUSY_SHARE * self._window_s
+    def _busy(self) -> bool:
+        cpu_s = _largest_total(interval.cpu_s for interval in self._window)
+        demand_s = _largest_total(interval.demand_s for interval in self._window)
+        return (
+            cpu_s > BUSY_CPU_SHARE * self._window_s or demand_s > BUSY_DEMAND_SHARE * self._window_s
+        )
+
+
+def _gains(before: Mapping[int, float], now: Mapping[int, float]) -> dict[int, float]:
+    # What has just come has gained nothing yet; what has gone is left out.
+    return {each: now[each] - before[each] for each in now.keys() & before.keys()}
+
+
+def _largest_total(gains: Iterable[Mapping[int, float]]) -> float:
+    totals: defaultdict[int, float] = defaultdict(float)
+    for gain in gains:
+        for each, seconds in gain.items():
+            totals[each] += seconds
+    return max(totals.values(), default=0.0)

@@ -51,11 +51,12 @@ class Ended:
 
 @dataclass(frozen=True)
 class Gone:
-    """A rank's process is no more."""
+    """A rank's process is no more; `detail` is what whoever started it says of that."""
 
     rank: int
     exit_status: int | None = None
     signal: str | None = None
+    detail: str = ""
 
 
 class Session(Protocol):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import base64
 import json
 import os
+import pickle
 import selectors
 import shutil
 import signal
@@ -21,15 +22,17 @@ from harness.backends import Call, Ended, GangStartError, Gone, Topology
 from harness.backends.environment import import_path, overrides
 from harness.backends.frames import Inbox, frame
 from harness.custody import Custody
-from harness.host import HostWatch, Watched
-from harness.output import Tails
+from harness.host import HostWatch
+from harness.rank import This
+from harness.rank_process import RankConfig
 from harness.watchdog import Sample
 
 # A process whose socket has closed is about to be gone.
 EXIT_LIMIT_S = 2.0
 _BOOTSTRAP = (
-    "import json, sys; config = json.loads(sys.argv[1]); sys.path[:] = config['sys_path']; "
-    "from harness.backends.local_main import main; main(config)"
+    "import json, sys; argument = json.loads(sys.argv[1]); "
+    "sys.path[:] = argument.pop('import_path'); "
+    "from harness.backends.local_main import main; main(**argument)"
 )
 
 
@@ -68,7 +71,6 @@ class LocalBackend:
 class _Rank:
     process: subprocess.Popen[bytes]
     control: socket.socket
-    files: Watched
     inbox: Inbox = field(default_factory=Inbox)
     outbox: memoryview = field(default_factory=lambda: memoryview(b""))
     ready: bool = False
@@ -85,8 +87,7 @@ class LocalSession:
         self._killed = False
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[int, _Rank] = {}
-        self._tails: Tails | None = None
-        self._watch = HostWatch({})
+        self._watch = HostWatch(directory, range(topology.processes))
 
     def start(self) -> None:
         """Start the processes and wait until all have run a collective.
@@ -94,61 +95,50 @@ class LocalSession:
         Raises:
             GangStartError: one died before, or not all were ready in time.
         """
-        pipes: dict[int, int] = {}
-        try:
-            for rank in range(self._topology.processes):
-                self._ranks[rank], pipes[rank] = self._spawn(rank)
-                control = self._ranks[rank].control
-                self._selector.register(control, selectors.EVENT_READ, rank)
-        finally:
-            self._tails = Tails(pipes)
-        self._watch = HostWatch({rank: each.files for rank, each in self._ranks.items()})
+        for rank in range(self._topology.processes):
+            state = self._ranks[rank] = self._spawn(rank)
+            self._watch.add(rank, state.process.pid)
+            self._selector.register(state.control, selectors.EVENT_READ, rank)
         self._wait_until_ready()
 
-    def _spawn(self, rank: int) -> tuple[_Rank, int]:
+    def _spawn(self, rank: int) -> _Rank:
         topology = self._topology
-        environment = {
-            **os.environ,
-            **overrides(topology, self._custody.mark),
-            "PYTHONUNBUFFERED": "1",
-        }
+        config = RankConfig(
+            This(rank, topology.processes, topology.devices_per_process),
+            self._watch.files[rank],
+            f"unix:{self._directory}/c",
+            topology.jax_config,
+            topology.start_timeout_s,
+        )
         ours, theirs = socket.socketpair()
-        read_end, write_end = os.pipe()
-        record_path = self._directory / f"{rank}.record"
-        record_path.touch()
-        stacks_path = self._directory / f"{rank}.stacks"
-        stacks_path.touch()
-        config = {
-            "sys_path": import_path(),
-            "rank": rank,
-            "processes": topology.processes,
-            "devices_per_process": topology.devices_per_process,
+        output = os.open(self._watch.files[rank].output, os.O_WRONLY)
+        argument = {
+            "import_path": import_path(),
             "control_fd": theirs.fileno(),
-            "record_path": str(record_path),
-            "stacks_path": str(stacks_path),
-            "coordinator": f"unix:{self._directory}/c",
-            "jax_config": dict(topology.jax_config),
-            "start_timeout_s": topology.start_timeout_s,
+            "config": base64.b64encode(pickle.dumps(config)).decode(),
         }
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", _BOOTSTRAP, json.dumps(config)],
+                [sys.executable, "-c", _BOOTSTRAP, json.dumps(argument)],
                 stdin=subprocess.DEVNULL,
-                stdout=write_end,
-                stderr=write_end,
+                stdout=output,
+                stderr=output,
                 pass_fds=[theirs.fileno()],
-                env=environment,
+                env={
+                    **os.environ,
+                    **overrides(topology, self._custody.mark),
+                    "PYTHONUNBUFFERED": "1",
+                },
                 start_new_session=True,
             )
         except BaseException:
             ours.close()
-            os.close(read_end)
             raise
         finally:
             theirs.close()
-            os.close(write_end)
+            os.close(output)
         ours.setblocking(False)
-        return _Rank(process, ours, Watched(process.pid, record_path, stacks_path)), read_end
+        return _Rank(process, ours)
 
     def _wait_until_ready(self) -> None:
         deadline_s = time.monotonic() + self._topology.start_timeout_s
@@ -176,11 +166,9 @@ class LocalSession:
 
     def send(self, calls: Sequence[bytes]) -> None:
         """Begin a run."""
-        assert self._tails is not None
-        self._tails.clear()
+        self._watch.begin_run()
         for rank, payload in enumerate(calls):
             state = self._ranks[rank]
-            self._watch.restart_record(rank)
             state.outbox = memoryview(frame(payload))
             self._write(rank)
 
@@ -251,7 +239,7 @@ class LocalSession:
 
     def output(self, rank: int) -> str:
         """Give the tail of a rank's stdout and stderr."""
-        return "" if self._tails is None else self._tails.text(rank)
+        return self._watch.output(rank)
 
     def kill(self) -> None:
         """SIGKILL all ranks and whatever they have started."""
@@ -259,14 +247,12 @@ class LocalSession:
             return
         self._killed = True
         for state in self._ranks.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(state.process.pid, signal.SIGKILL)
+            state.process.kill()
         for state in self._ranks.values():
             state.process.wait()
             state.control.close()
         self._custody.kill()
-        if self._tails is not None:
-            self._tails.close()
+        self._watch.close()
         self._selector.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 

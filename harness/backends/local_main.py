@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import faulthandler
 import os
 import pickle
-import resource
-import signal
 import socket
 import traceback
 from functools import partial
-from typing import Any
 
-from harness import jax_session, rank
+from harness import rank
 from harness.backends.frames import frame, receive
-from harness.records import Recorder
+from harness.rank_process import RankConfig, become
 
 
-def main(config: dict[str, Any]) -> None:
-    """Serve the parent until its socket closes. Never returns: JAX's exit hooks would wait."""
+def main(control_fd: int, config: str) -> None:
+    """Serve the parent until its socket closes. Never returns: JAX's exit hooks would wait.
+
+    Args:
+        control_fd: this end of the socket pair.
+        config: a `RankConfig`, pickled, in base64.
+    """
     try:
-        _serve(config)
+        os.environ.pop("PYTHONUNBUFFERED", None)
+        _serve(control_fd, pickle.loads(base64.b64decode(config)))
     except BaseException:  # noqa: BLE001 - the parent reads the text and sees the exit status
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
 
-def _serve(config: dict[str, Any]) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.environ.pop("PYTHONUNBUFFERED", None)
-    control = socket.socket(fileno=config["control_fd"])
+def _serve(control_fd: int, config: RankConfig) -> None:
+    control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
-    faulthandler.enable()
-    stacks = open(config["stacks_path"], "w")  # noqa: SIM115 - open as long as the process lives
-    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
-    this = rank.This(config["rank"], config["processes"], config["devices_per_process"])
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-    rank.join(this, Recorder(os.open(config["record_path"], flags)))
-    jax_session.start(this, config["coordinator"], config["jax_config"], config["start_timeout_s"])
+    become(config)
     pid = os.getpid()
     report = b""
     while True:

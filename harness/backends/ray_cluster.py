@@ -1,0 +1,103 @@
+"""A Ray cluster for gangs: the one this process is connected to, or one of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import ray
+
+from harness.custody import Custody
+
+# On a machine with one core, a dataset whose tasks need two CPUs would never run.
+LEAST_CPUS = 2
+_QUIET = {
+    # Ray warns that the meaning of this will change, and the ranks have no accelerators.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+@dataclass
+class _Connection:
+    """A connection that gangs have made, and end when the last of them has left."""
+
+    custody: Custody | None
+    users: int = 0
+
+
+_lock = threading.Lock()
+_connection: _Connection | None = None
+
+
+def enter(address: str | None, cpus: int | None, object_store_bytes: int) -> Callable[[], None]:
+    """Connect to a cluster; returns the function that leaves it, which may be called again.
+
+    Args:
+        address: of a running cluster. Without one, and without a connection, a cluster of this
+            machine alone is started.
+        cpus: CPUs that a cluster started here says it has; at least two and one a core if `None`.
+        object_store_bytes: shared memory of a cluster started here.
+    """
+    global _connection  # noqa: PLW0603 - Ray has one connection a process, so do we
+    with _lock:
+        if _connection is None:
+            if ray.is_initialized():
+                return lambda: None
+            _connection = _connect(address, cpus, object_store_bytes)
+        _connection.users += 1
+        return _Leave()
+
+
+class _Leave:
+    """Gives up one use of the shared connection, once."""
+
+    def __init__(self) -> None:
+        self._left = False
+
+    def __call__(self) -> None:
+        global _connection
+        with _lock:
+            if self._left or _connection is None:
+                return
+            self._left = True
+            _connection.users -= 1
+            if _connection.users == 0:
+                connection, _connection = _connection, None
+                ray.shutdown()
+                if connection.custody is not None:
+                    connection.custody.close()
+
+
+def _connect(address: str | None, cpus: int | None, object_store_bytes: int) -> _Connection:
+    if address is not None:
+        ray.init(address=address, log_to_driver=False)
+        return _Connection(None)
+    custody = Custody()
+    name, value = custody.mark
+    added = {name: value, **{k: v for k, v in _QUIET.items() if k not in os.environ}}
+    before = os.environ.get(name)
+    # What ray.init starts inherits the mark, so nothing of it outlives this process.
+    os.environ.update(added)
+    try:
+        ray.init(
+            num_cpus=cpus or max(LEAST_CPUS, os.cpu_count() or 1),
+            include_dashboard=False,
+            object_store_memory=object_store_bytes,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            _temp_dir=str(custody.directory),
+        )
+    except BaseException:
+        ray.shutdown()
+        custody.close()
+        raise
+    finally:
+        for each in added:
+            del os.environ[each]
+        if before is not None:
+            os.environ[name] = before
+    return _Connection(custody)
