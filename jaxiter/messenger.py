@@ -32,6 +32,9 @@ class Messenger:
         label: For the names of the threads.
         find_strays: On process 0, given the processes that are missing: looks whether they are in
             another place and cannot come, and returns the error if so.
+
+    Attributes:
+        threads: The two that this is made of.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class Messenger:
         self._unwritten = False
         self._written_at = 0.0
         receive = self._collect if process == 0 else self._follow
-        self._threads = [
+        self.threads = [
             threading.Thread(
                 target=self._run, args=(work,), name=f"jaxiter {name} {label}", daemon=True
             )
@@ -60,7 +63,7 @@ class Messenger:
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def flush(self, timeout_s: float) -> None:
@@ -70,11 +73,6 @@ class Messenger:
             deadline = engine.clock() + timeout_s
             while (engine.outbox or self._unwritten) and engine.clock() < deadline:
                 engine.written.wait(deadline - engine.clock())
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for each thread to end, after the engine was told to stop."""
-        for thread in self._threads:
-            thread.join(timeout_s)
 
     def _run(self, work: Callable[[], None]) -> None:
         try:

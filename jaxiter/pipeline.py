@@ -172,10 +172,12 @@ class Epoch:
         """Close the epoch from a finalizer."""
         self._engine.when_free(self.close)
 
-    def join(self, timeout_s: float) -> None:
-        """Wait for the threads that carry messages to end."""
-        if self._messenger is not None:
-            self._messenger.join(timeout_s)
+    def join(self, deadline: float) -> None:
+        """Wait for all threads to end, until a time of the engine's clock."""
+        messengers = () if self._messenger is None else self._messenger.threads
+        for thread in (*messengers, self._placer, self._reader):
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - self._engine.clock()))
 
     def _wait(self, machine: Machine) -> None:
         """Wait until a batch or the end is there; the lock is held."""
