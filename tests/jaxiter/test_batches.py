@@ -238,11 +238,16 @@ def source():
 def stuck():
     yield {{"x": np.zeros(8)}}
     threading.Event().wait()
+def consume():
+    try:
+        list(iterator)
+    except jaxiter.ClosedError:
+        pass
 iterator = iter(jaxiter.iter_jax_batches(source if {how!r} == "held" else stuck, batch_size=8))
 if {how!r} == "held":
     next(iterator)
 else:
-    threading.Thread(target=lambda: list(iterator), daemon=True).start()
+    threading.Thread(target=consume, daemon=True).start()
 """
     for _ in range(3):  # what a thread is at when the interpreter goes is a matter of chance
         done = subprocess.run(
