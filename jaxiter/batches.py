@@ -33,10 +33,11 @@ from jaxiter.stages import BatchStages, schema_words
 from jaxiter.stats import EpochStats
 
 _EPOCHS_REMEMBERED = 100
-_EXIT_JOIN_S = 2.0
+_EXIT_JOIN_S = 3.0
 _STRAY_GRACE_S = 2.0
 
 _registry = Registry()
+_notices: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 _running: "weakref.WeakSet[Epoch]" = weakref.WeakSet()
 
 
@@ -242,21 +243,26 @@ def _say_once(place: Place, report: Report) -> None:
             board.leave()
 
     # Not here: the service of a process 0 that is stopped does not answer.
-    threading.Thread(target=say, name=f"jaxiter notice {place}", daemon=True).start()
+    thread = threading.Thread(target=say, name=f"jaxiter notice {place}", daemon=True)
+    _notices.add(thread)
+    thread.start()
 
 
 def _close_at_exit(epoch: Epoch) -> None:
     """See to it that the last word is out before JAX shuts its service down."""
+    _running.add(epoch)
     # The latest function registered runs first: before that of jax.distributed, whenever that was.
     atexit.unregister(_close_all)
     atexit.register(_close_all)
-    _running.add(epoch)
 
 
 def _close_all() -> None:
     epochs = list(_running)
     for epoch in epochs:
         epoch.close("the program ends")
+    # A thread that is inside JAX when the interpreter goes would take the process down with it.
     deadline = time.monotonic() + _EXIT_JOIN_S
     for epoch in epochs:
-        epoch.join(max(0.0, deadline - time.monotonic()))
+        epoch.join(deadline)
+    for thread in list(_notices):
+        thread.join(max(0.0, deadline - time.monotonic()))

@@ -109,6 +109,11 @@ class Decider:
         return self._verdict.blocked_by
 
     @property
+    def has_news(self) -> bool:
+        """Whether more could be decided than has been."""
+        return self._verdict.upto > self.decided
+
+    @property
     def all_greeted(self) -> bool:
         """Whether all processes have come to this place."""
         return all(report is not None for report in self._reports)

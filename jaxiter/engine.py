@@ -102,8 +102,7 @@ class Engine:
                     self.outbox.append(report)
                 case Announce(decision):
                     if self.sends:
-                        self.outbox.append(decision)
-                        self.untold = self.untold or decision.final is not None
+                        self._announce(decision)
                 case Log(level, message):
                     self._logs.append((level, message))
                 case Abort(message):
@@ -118,6 +117,14 @@ class Engine:
             self.grants.notify()
         if machine.final is not None and not self.untold:
             self.ready.notify_all()
+
+    def _announce(self, decision: Decision) -> None:
+        last = self.outbox[-1] if self.outbox else None
+        if isinstance(last, Decision):
+            self.outbox[-1] = last.then(decision)
+        else:
+            self.outbox.append(decision)
+        self.untold = self.untold or decision.final is not None
 
     def stop(self) -> None:
         """Tell all threads to end; the lock is held."""

@@ -112,6 +112,21 @@ class Decision:
     schemas: Changes = ()
     slow: str = ""
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether a little later is early enough: it only lets more batches go."""
+        return self.go is None and self.final is None and not self.slow
+
+    def then(self, later: "Decision") -> "Decision":
+        """Return what this one and the next say together."""
+        return Decision(
+            later.upto,
+            self.go or later.go,
+            later.final,
+            self.schemas + later.schemas,
+            "; ".join(filter(None, (self.slow, later.slow))),
+        )
+
     def text(self) -> str:
         """Return the decision as written."""
         value: dict[str, Any] = {"upto": self.upto}

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from jaxiter.engine import Engine
 from jaxiter.errors import Note, RendezvousError, internal_note
 from jaxiter.messages import Decision, Report
+from jaxiter.protocol import Machine
 from jaxiter.rendezvous import Board
 
 _FEW = 4  # processes asked one by one; beyond that, one listing of all reports is cheaper
 _SHORTEST_S = 0.05  # between looks for what comes unasked, a failure say
 _LONGEST_S = 0.2
 _DECISION_WAIT_S = 0.5
+_SPACING_S = 0.001  # between decisions that only let more batches go
+_TICK_S = 0.1  # between looks at the clock; others may set the machine's alarm meanwhile
 
 
 class Messenger:
@@ -29,6 +32,9 @@ class Messenger:
         label: For the names of the threads.
         find_strays: On process 0, given the processes that are missing: looks whether they are in
             another place and cannot come, and returns the error if so.
+
+    Attributes:
+        threads: The two that this is made of.
     """
 
     def __init__(
@@ -46,8 +52,9 @@ class Messenger:
         self._writing = threading.Lock()
         self._running = 2
         self._unwritten = False
+        self._written_at = 0.0
         receive = self._collect if process == 0 else self._follow
-        self._threads = [
+        self.threads = [
             threading.Thread(
                 target=self._run, args=(work,), name=f"jaxiter {name} {label}", daemon=True
             )
@@ -56,7 +63,7 @@ class Messenger:
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def flush(self, timeout_s: float) -> None:
@@ -66,11 +73,6 @@ class Messenger:
             deadline = engine.clock() + timeout_s
             while (engine.outbox or self._unwritten) and engine.clock() < deadline:
                 engine.written.wait(deadline - engine.clock())
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for each thread to end, after the engine was told to stop."""
-        for thread in self._threads:
-            thread.join(timeout_s)
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -98,21 +100,34 @@ class Messenger:
         engine = self._engine
         while True:
             with engine as machine:
-                while not engine.outbox and not machine.settled:
-                    now = engine.clock()
-                    engine.outgoing.wait(max(0.001, machine.wake_at(now) - now))
+                while (pause_s := self._pause_s(machine)) > 0:
+                    if not engine.outbox and machine.settled:
+                        return
+                    alarm_s = machine.wake_at(engine.clock()) - engine.clock()
+                    engine.outgoing.wait(min(pause_s, max(0.001, alarm_s)))
                     engine.poll()
-                if not engine.outbox and machine.settled:
-                    return
             self._write()
 
+    def _pause_s(self, machine: Machine) -> float:
+        """Return the seconds until there may be something to write; the lock is held.
+
+        The further ahead decisions run, the rarer they need to be.
+        """
+        if not self._engine.outbox:
+            return _TICK_S
+        first = self._engine.outbox[0]
+        if isinstance(first, Decision) and first.can_wait:
+            spacing_s = _SPACING_S * max(1.0, machine.look_ahead / 8)
+            return self._written_at + spacing_s - self._engine.clock()
+        return 0.0
+
     def _write(self) -> None:
-        """Write all that is to be sent, in order, whichever thread is here first."""
+        """Write what is to be sent now, in order, whichever thread is here first."""
         engine = self._engine
         while True:
             with self._writing:
                 with engine as machine:
-                    if not engine.outbox:
+                    if self._pause_s(machine) > 0:
                         return
                     message = engine.outbox.popleft()
                     self._unwritten = True
@@ -124,6 +139,7 @@ class Messenger:
                         self._board.announce(message.text(), seen_by_all)
                 with engine:
                     self._unwritten = False
+                    self._written_at = engine.clock()
                     if isinstance(message, Decision) and message.final is not None:
                         engine.untold = False
                     if not engine.outbox:
@@ -149,8 +165,8 @@ class Messenger:
                 if machine.final is not None or engine.stopping:
                     return
                 lacking = tuple(process for process in machine.blocked_by if process)
-                if not lacking:
-                    engine.peers.wait(pause_s)
+                if not lacking and engine.peers.wait(pause_s):
+                    continue
                 greeted = machine.all_greeted
             reports: dict[int, str] = {}
             if 0 < len(lacking) <= _FEW:

@@ -172,21 +172,23 @@ class Epoch:
         """Close the epoch from a finalizer."""
         self._engine.when_free(self.close)
 
-    def join(self, timeout_s: float) -> None:
-        """Wait for the threads that carry messages to end."""
-        if self._messenger is not None:
-            self._messenger.join(timeout_s)
+    def join(self, deadline: float) -> None:
+        """Wait for all threads to end, until a time of the engine's clock."""
+        messengers = () if self._messenger is None else self._messenger.threads
+        for thread in (*messengers, self._placer, self._reader):
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - self._engine.clock()))
 
     def _wait(self, machine: Machine) -> None:
         """Wait until a batch or the end is there; the lock is held."""
         engine = self._engine
         began = engine.clock()
         try:
+            machine.consumer_waits(began)
+            engine.poll()
             while not self._device and not self._over and not self._ended(machine):
-                machine.consumer_waits(began)
+                engine.ready.wait(_STEP_S)
                 engine.poll()
-                if not self._ended(machine):
-                    engine.ready.wait(_STEP_S)
         except BaseException:
             machine.consumer_got(engine.clock(), False)
             raise
@@ -292,33 +294,26 @@ class Epoch:
 
     def _place(self) -> None:
         """Put granted batches on devices; the placer's thread."""
-        engine, stats = self._engine, self.stats
+        engine = self._engine
+        placed: Placed | None = None
         while True:
             with engine as machine:
-                began = engine.clock()
-                ready = full = False
-                while not engine.stopping:
-                    ready = machine.placed < machine.granted
-                    full = len(self._device) >= self._prefetch
-                    if ready and not full:
-                        break
-                    if machine.final is not None and not ready:
-                        return
-                    undecided = bool(self._host) and not ready
-                    engine.grants.wait()
-                    now = engine.clock()
-                    if undecided:
-                        stats.agreement_s += now - began
-                    elif full:
-                        stats.consumer_s += now - began
-                    began = now
                 if engine.stopping:
+                    return
+                if placed is not None:
+                    self._device.append(placed)
+                    placed = None
+                    machine.batch_placed()
+                    engine.ready.notify()
+                    engine.poll()
+                if not self._wait_for_grant(machine):
                     return
                 position = machine.placed
                 loaded = self._host.popleft() if self._host else None
                 schema = "" if loaded else machine.padding_schema(position)
+            began = engine.clock()
             try:
-                assert self._stages is not None
+                assert self._stages is not None  # otherwise nothing is granted
                 if loaded is None:
                     placed = self._stages.place_padding(schema, position)
                 else:
@@ -329,15 +324,28 @@ class Epoch:
                     machine.failed(internal_note(error, self._process, position), at=position)
                 engine.log(logging.ERROR, f"batch {position} cannot be put on devices", error)
                 return
-            stats.transfer_s += engine.clock() - began
             del loaded
-            with engine as machine:
-                if engine.stopping:
-                    return
-                self._device.append(placed)
-                del placed
-                machine.batch_placed()
-                engine.ready.notify()
+            self.stats.transfer_s += engine.clock() - began
+
+    def _wait_for_grant(self, machine: Machine) -> bool:
+        """Wait until a batch may be placed; False if none will. The lock is held."""
+        engine, stats = self._engine, self.stats
+        while not engine.stopping:
+            ready = machine.placed < machine.granted
+            full = len(self._device) >= self._prefetch
+            if ready and not full:
+                return True
+            if machine.final is not None and not ready:
+                return False
+            undecided = bool(self._host) and not ready
+            began = engine.clock()
+            engine.grants.wait()
+            waited_s = engine.clock() - began
+            if undecided:
+                stats.agreement_s += waited_s
+            elif full:
+                stats.consumer_s += waited_s
+        return False
 
     def _stopped(self, machine: Machine) -> bool:
         return self._engine.stopping or machine.final is not None

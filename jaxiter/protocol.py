@@ -102,6 +102,8 @@ class Machine:
         self._logs: list[Log] = []
         self._told_who_left = False
         self._aborted = False
+        self._stale = True  # something happened that `poll` has not looked at
+        self._wake_at = now
         self._decider = (
             Decider(terms, timing, now, processes=processes, schema_words=schema_words)
             if process == 0
@@ -112,6 +114,7 @@ class Machine:
 
     def batch_ready(self, schema: str, checksum: str | None = None) -> None:
         """Take in that one more full batch is held."""
+        self._stale = True
         self._note_batch(schema, checksum)
         self._held += 1
 
@@ -125,6 +128,7 @@ class Machine:
             schema: The tail's schema; the tail counts as held unless short tails are dropped.
             checksum: The tail's checksum.
         """
+        self._stale = True
         if tail and schema is not None and self._terms.ends != "drop":
             self._note_batch(schema, checksum)
         self._tail = tail
@@ -137,6 +141,7 @@ class Machine:
             note: Why.
             at: The position of a batch that was held but cannot be delivered after all.
         """
+        self._stale = True
         if self._error is None:
             self._error = note
         if at is not None and at < self._granted:
@@ -148,6 +153,7 @@ class Machine:
 
     def broke(self, note: Note) -> None:
         """Take in that the others cannot be reached any more: stop here, alone."""
+        self._stale = True
         if self._final is None:
             self._error = self._error or note
             self._final = Final(error=note)
@@ -168,6 +174,7 @@ class Machine:
 
     def consumer_waits(self, now: float) -> None:
         """Take in that `next()` was called."""
+        self._stale = True
         self._waiting_since = now
 
     def consumer_got(self, now: float, batch: bool) -> None:
@@ -178,6 +185,7 @@ class Machine:
 
     def left(self) -> None:
         """Take in that the consumer will not come back: it left, or knows how it ended."""
+        self._stale = True
         if not self._left:
             self._left = True
             self._left_early = self.final is None
@@ -185,16 +193,19 @@ class Machine:
     def batch_placed(self) -> None:
         """Take in that one more batch left the host buffer."""
         self.placed += 1
+        self._stale = self._stale or (self._has_news and self._hungry())
 
     # Events of the other processes.
 
     def report_came(self, process: int, report: Report, now: float) -> None:
         """Take in the latest report of another process; only on process 0."""
+        self._stale = True
         if self._decider is not None:
             self._decider.heard(process, report, now)
 
     def decision_came(self, decision: Decision, now: float) -> None:
         """Take in the next decision; not on process 0."""
+        self._stale = True
         self._seen += 1
         self._heard_at = now
         self._apply(decision, now)
@@ -203,6 +214,14 @@ class Machine:
 
     def poll(self, now: float) -> list[Action]:
         """Return what is to be done now, in order."""
+        if not self._stale and now < self._wake_at:
+            return []
+        self._stale = False
+        actions = self._act(now)
+        self._wake_at = self.wake_at(now)
+        return actions
+
+    def _act(self, now: float) -> list[Action]:
         actions: list[Action] = []
         if self._final is None:
             if self._decider is not None:
@@ -339,6 +358,13 @@ class Machine:
         self._sent_at = now
         self._news_since = None
         return report
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether something that may wait has not been said."""
+        if self._decider is not None:
+            return self._decider.has_news
+        return self._sent is None or self._held != self._sent.standing.held
 
     def _hungry(self) -> bool:
         return self._granted - self.placed <= self.look_ahead // 2

@@ -25,7 +25,6 @@ class EpochStats:
         transfer_s: Seconds in which batches were put on devices.
         consumer_s: Seconds that finished batches waited because the device queue was full.
         next_s: Seconds that `next()` waited.
-        decisions: Decisions that came, signs of life included.
     """
 
     epoch: int
@@ -42,7 +41,6 @@ class EpochStats:
     transfer_s: float = 0.0
     consumer_s: float = 0.0
     next_s: float = 0.0
-    decisions: int = 0
 
     def stop(self, state: str, dropped: bool) -> None:
         """Close the books: what is still held is dropped or discarded."""
