@@ -83,5 +83,5 @@ def piece(shard: Shard, process: int, index: int) -> dict[str, Array]:
     rows = np.arange(start, start + shard.sizes[index])
     columns = shard.later if shard.later and index >= shard.later_from else shard.columns
     return {
-        c.name: cells(c, process, rows[:-1] if c.name == shard.short else rows) for c in columns
+        c.name: cells(c, process, rows[:-2] if c.name == shard.short else rows) for c in columns
     }
