@@ -57,8 +57,8 @@ class Shard:
     """What one process reads: pieces of ``sizes`` rows (a batch in memory, a block in Ray).
 
     ``later`` replaces the columns from piece ``later_from`` on. ``bare``: one array instead of a
-    mapping. ``delay_s`` passes before each piece. ``short`` names a column that lacks its last two rows
-    in every piece. ``reuse`` writes every piece into the same buffer, ``reuse`` bytes past an
+    mapping. ``delay_s`` passes before each piece. ``short`` names a column that lacks the last two
+    rows of every piece. ``reuse`` writes every piece into the same buffer, ``reuse`` bytes past an
     aligned address, and hands out views of it.
     """
 
