@@ -56,13 +56,13 @@ def names(trial: Trial) -> str:
     for number, _, epochs in trial.epochs():
         for process, epoch in enumerate(epochs):
             text = epoch.error.get("message", "")
-            missing = [name for name in trial.case.names if not _has(text, name)]
+            missing = [name for name in trial.case.names if not has_words(text, name)]
             if epoch.how == "error" and missing:
                 return f"{at(trial, number, process)}: no {missing[0]!r} in {epoch.ending()}"
     return ""
 
 
-def _has(text: str, words: str) -> bool:
+def has_words(text: str, words: str) -> bool:
     """Whether ``words`` are in ``text``, not inside of other words: not ``v`` in ``value``."""
     return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
 

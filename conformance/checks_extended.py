@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from conformance import shardings
-from conformance.arrival import delivered
+from conformance.checks_endings import counts, has_words
+from conformance.checks_rows import padding, values
 from conformance.model import ID, PADDING, Column
 from conformance.observations import SeenEpoch
 from conformance.rows import Array
-from conformance.trial import Trial, at, columns_of, differ, key_of
+from conformance.trial import Trial, at, columns_of, key_of
 
 
 def sharded(trial: Trial) -> str:
@@ -29,13 +30,18 @@ def sharded(trial: Trial) -> str:
                         return f"{where}, column {column.name!r}: {leaf.kind}"
                     spans = sorted({(first, end) for _, first, end in leaf.devices})
                     rows = [row for first, end in spans for row in range(first, end)]
+                    if len(rows) != len(leaf.rows):
+                        held = f"{len(leaf.rows)} whole rows on devices that hold rows {spans}"
+                        return f"{where}, column {column.name!r}: {held}"
                     own = cover.setdefault((number, k, column.name), {})
                     for row, content in zip(rows, leaf.rows, strict=True):
                         if own.setdefault(row, content.tobytes()) != content.tobytes():
                             return f"{where}, column {column.name!r}, row {row}: copies differ"
-    for (_, k, name), found in cover.items():
-        if sorted(found) != list(range(len(found))):
-            return f"batch {k}, column {name!r}: devices hold rows {sorted(found)}"
+    for (number, k, name), found in cover.items():
+        size = max(p[k].size for p in trial.expected[number].parts if len(p) > k) * shards
+        if sorted(found) != list(range(size)):
+            where = f"{at(trial, number, k=k)}, column {name!r}"
+            return f"{where}: devices hold rows {sorted(found)}, expected each of {size} rows"
     return ""
 
 
@@ -80,7 +86,7 @@ def ledger(trial: Trial) -> str:
 
 
 def _real_rows(epoch: SeenEpoch) -> int:
-    ids: list[Array] = [b.leaves[ID.name].rows for b in epoch.batches]
+    ids: list[Array] = [b.leaves[ID.name].rows for b in epoch.batches if ID.name in b.leaves]
     return sum(int((i != PADDING).sum()) for i in ids)
 
 
@@ -104,7 +110,7 @@ def peers_lost(trial: Trial) -> str:
             where = at(trial, number, process)
             if epoch.how != "error":
                 return f"{where}: {epoch.count} batches, then {epoch.ending()}, expected an error"
-            if not any(f"process {p}" in text for p in lost):
+            if not any(has_words(text, f"process {p}") for p in lost):
                 return f"{where}: no 'process {min(lost)}' in {epoch.ending()}"
     return ""
 
@@ -115,16 +121,7 @@ def own_or_error(trial: Trial) -> str:
     if any(raised) != all(raised):
         ends = [[e.ending() for e in s.epochs.values()] for s in trial.seen]
         return f"some processes raised, others did not: {ends}"
-    for where, process, part, batch in trial.batches():
-        for column in columns_of(trial.case, process):
-            want = delivered(
-                column, process, part.rows, part.padding, trial.case.options_of(process)
-            )
-            leaf = batch.leaves.get(column.name)
-            words = "missing" if leaf is None else differ(leaf.rows, want, 0)
-            if words:
-                return f"{where}, column {column.name!r}: {words}"
-    return ""
+    return values(trial) or padding(trial) or ("" if any(raised) else counts(trial))
 
 
 def all_error(trial: Trial) -> str:

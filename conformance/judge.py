@@ -55,7 +55,7 @@ def expectations(case: Case, topology: Topology) -> dict[int, Expectation]:
     if case.split is not None:
         return {}
     base = expect_case(case, row_divisor(case.sharding, topology))
-    if case.use.style == "interleaved":
+    if case.use.iterators == 2:
         return {0: base, 1: base}
     epochs = {}
     for number in range(case.use.epochs):

@@ -178,8 +178,10 @@ def _agreed_end(case: Case, size: int) -> float:
 
 def _options_differ(case: Case) -> bool:
     agreed = ("batch_size", "drop_last", "paddings", "dtypes")
-    options = [case.options_of(p) for p in range(len(case.shards))]
-    return any(o.get(name) != options[0].get(name) for o in options for name in agreed)
+    first, *others = (case.options_of(p) for p in range(len(case.shards)))
+    # A padding of NaN is not equal to itself.
+    pairs = [(first.get(name), own.get(name)) for own in others for name in agreed]
+    return any(a is not b and a != b for a, b in pairs)
 
 
 def _schemas_differ(case: Case, base: Expectation) -> int | None:

@@ -73,7 +73,7 @@ SHUFFLED = Case(
 #: 20 rows, of which process 1 does not read row 14; read as 13 and 6.
 SPLIT = Case(
     "split",
-    ("SPLIT-1", "SPLIT-3", "SPLIT-4"),
+    ("SPLIT-1", "SPLIT-3", "SPLIT-4", "SPLIT-5"),
     split=Split("filter", (7, 9, 4), (13,), ((), (14,))),
     options={"batch_size": 4, "paddings": PADDING},
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from conformance import shardings
 from conformance.arrival import delivered
 from conformance.judge import expectations
 from conformance.model import PADDING, Case, Topology
@@ -18,7 +19,7 @@ from conformance.oracle import Expectation, Part, expect
 from conformance.rows import Array, cells
 from conformance.sources import SPLIT_COLUMNS
 from conformance.trial import columns_of, key_of
-from harness import Event, Outcome, Returned
+from harness import Died, Event, Hung, Outcome, Returned
 
 
 @dataclass
@@ -31,14 +32,18 @@ class FakeLeaf:
     devices: list[tuple[int, int, int]]
     sharding: dict[str, Any] | None
 
-    def fields(self, path: str) -> dict[str, Any]:
-        """The leaf as ``observe`` records it."""
-        shards, start = [], 0
-        for device, first, end in self.devices:
-            data = self.rows[start : start + end - first]
+    def pieces(self) -> list[tuple[int, int, int, Array]]:
+        """Device, first row, end row and content of each addressable shard."""
+        base = min(first for _, first, _ in self.devices)
+        return [(d, f, e, self.rows[f - base : e - base]) for d, f, e in self.devices]
+
+    def fields(self, key: str) -> dict[str, Any]:
+        """The leaf as ``observe`` records it, under its column's name or its path in a tree."""
+        path = key if key == "" or key[0] in "[." else f"['{key}']"
+        shards = []
+        for device, first, end, data in self.pieces():
             index = [[first, end], *([0, n] for n in self.shape[1:])]
             shards.append({"device": device, "index": index, "data": data})
-            start += end - first
         found = {"path": path, "shape": list(self.shape), "dtype": self.dtype, "shards": shards}
         return found if self.sharding is None else found | {"sharding": self.sharding}
 
@@ -51,6 +56,7 @@ class FakeBatch:
     """
 
     leaves: dict[str, FakeLeaf]
+    tree: str = "PyTreeDef(*)"
     sums: list[float] | None = None
     moved: list[Array] | None = None
     raw: list[dict[str, Any]] | None = None
@@ -74,10 +80,16 @@ class FakeEpoch:
 
 @dataclass
 class FakeProcess:
-    """What one process saw in all epochs."""
+    """What one process saw in all epochs, logged, and counted in its ledger.
+
+    ``lost``: the signal that took it, in place of an end.
+    """
 
     epochs: list[FakeEpoch]
     left_threads: tuple[str, ...] = ()
+    logs: list[str] = field(default_factory=list)
+    stats: list[dict[str, int]] = field(default_factory=list)
+    lost: str = ""
 
 
 @dataclass
@@ -115,48 +127,50 @@ class Fake:
             else:
                 told.append(("next", {"k": len(epoch.batches), "epoch": number}))
             told.append(("end", {"epoch": number, "how": epoch.how, **epoch.error}))
+        told += [("log", {"level": "WARNING", "text": text}) for text in process.logs]
+        told += [("stats", row) for row in process.stats]
         events = tuple(Event(seq, kind, float(seq), f) for seq, (kind, f) in enumerate(told))
+        if process.lost == "SIGKILL":
+            return Died(rank=rank, events=events[:3], signal=process.lost)
+        if process.lost == "SIGSTOP":
+            return Hung(rank=rank, events=events[:3], stacks="", why="", stopped=True)
         return Returned(rank=rank, events=events, left_threads=process.left_threads)
 
     def _told(self, number: int, k: int, batch: FakeBatch) -> list[tuple[str, dict[str, Any]]]:
         names = sorted(batch.leaves)
-        leaves = [batch.leaves[n].fields(f"['{n}']" if n else "") for n in names]
+        leaves = [batch.leaves[n].fields(n) for n in names] if batch.raw is None else batch.raw
         told: list[tuple[str, dict[str, Any]]] = [
-            ("batch", {"k": k, "leaves": leaves if batch.raw is None else batch.raw})
+            ("batch", {"k": k, "tree": batch.tree, "leaves": leaves})
         ]
-        epochs = [p.epochs[number].batches for p in self.processes]
-        if any(len(batches) <= k for batches in epochs):
+        epochs = [e.batches for p in self.processes for e in p.epochs[number : number + 1]]
+        if len(epochs) < len(self.processes) or any(len(batches) <= k for batches in epochs):
             return told  # a computation across processes that some do not enter has no value
         everyone = [batches[k].leaves for batches in epochs]
         if self.case.use.move:
             moved = batch.moved
             if moved is None:
-                moved = [_moved([own[n] for own in everyone if n in own]) for n in names]
+                moved = [self._whole([own[n] for own in everyone if n in own]) for n in names]
             told.append(("moved", {"k": k, "leaves": moved}))
         if self.case.use.step:
             sums = batch.sums
             if sums is None:
-                sums = [_sum([own[n].rows for own in everyone if n in own]) for n in names]
+                sums = [_sum(self._whole([own[n] for own in everyone if n in own])) for n in names]
             told += [("step", {"k": k}), ("stepped", {"k": k, "sums": sums})]
         return told
 
-
-def _moved(leaves: list[FakeLeaf]) -> Array:
-    pieces = []
-    for leaf in leaves:
-        start = 0
-        for _, first, end in leaf.devices:
-            pieces.append((first, leaf.rows[start : start + end - first]))
-            start += end - first
-    return np.concatenate([rows for _, rows in sorted(pieces, key=lambda piece: piece[0])])
+    def _whole(self, leaves: list[FakeLeaf]) -> Array:
+        """The rows of all processes in the order of the global array; copies count once."""
+        pieces = [(first, data) for leaf in leaves for _, first, _, data in leaf.pieces()]
+        if self.case.sharding:
+            pieces = list(dict(pieces).items())
+        return np.concatenate([data for _, data in sorted(pieces, key=lambda piece: piece[0])])
 
 
-def _sum(parts: list[Array]) -> float:
+def _sum(rows: Array) -> float:
     """The sum as JAX computes it: integers wrap at 32 bits."""
-    if parts[0].dtype.kind in "iub":
-        total = sum(int(part.sum(dtype=np.int64)) for part in parts)
-        return int(np.array(total % 2**32, np.uint32).view(np.int32))
-    return sum(float(part.astype(np.float64).sum()) for part in parts)
+    if rows.dtype.kind in "iub":
+        return int(np.array(int(rows.sum(dtype=np.int64)) % 2**32, np.uint32).view(np.int32))
+    return float(rows.astype(np.float64).sum())
 
 
 def right(case: Case, topology: Topology) -> Fake:
@@ -171,7 +185,47 @@ def right(case: Case, topology: Topology) -> Fake:
                 for part in expectation.parts[process][: _count(case, expectation, process)]
             ]
             own.epochs.append(_epoch(case, batches, expectation.endings[process]))
-    return Fake(case, topology, processes)
+    fake = Fake(case, topology, processes)
+    for process, own in enumerate(processes):
+        own.stats = [_ledger(case, process, epoch) for epoch in own.epochs]
+    if not any(shard.rows for shard in case.shards):
+        processes[0].logs.append("no process has a row")
+    if case.use.absent or case.use.lost:
+        _lose_peers(fake)
+    if "SHARD-4" in case.clauses or "EPOCH-4" in case.clauses:
+        _fail_all(fake)
+    return fake
+
+
+def _lose_peers(fake: Fake) -> None:
+    """Let the others get two batches, then an error that names who is lost."""
+    use = fake.case.use
+    lost = {*use.absent, *use.lost}
+    for process, own in enumerate(fake.processes):
+        del own.epochs[0].batches[2:]
+        own.lost = use.lost.get(process, "")
+        if process in use.absent:
+            own.epochs.clear()
+        elif process not in lost:
+            own.epochs[0].fail(f"process {min(lost)} has not been heard of")
+
+
+def _fail_all(fake: Fake) -> None:
+    """End each process in an error, in the epoch after the one that it left."""
+    for own in fake.processes:
+        last = 1 if own.epochs[0].how == "left" else 0
+        del own.epochs[last + 1 :], own.epochs[last].batches[1 - last :]
+        own.epochs[last].fail("the rows of processes 0 and 1 differ")
+
+
+def _ledger(case: Case, process: int, epoch: FakeEpoch) -> dict[str, int]:
+    """Rows that came, and the rest of the shard where the end accounts for it."""
+    rows = case.shards[process].rows
+    ids = [batch.leaves["id"].rows for batch in epoch.batches if "id" in batch.leaves]
+    came = sum(int((i != PADDING).sum()) for i in ids)
+    rest = {"dropped": rows - came, "discarded": 0} if epoch.how == "stop" else {}
+    kept = {"delivered": came, "held": 0, "dropped": 0, "discarded": rows - came} | rest
+    return {"rows_read": rows} | {f"rows_{name}": count for name, count in kept.items()}
 
 
 def _count(case: Case, expectation: Expectation, process: int) -> int:
@@ -192,32 +246,39 @@ def _epoch(case: Case, batches: list[FakeBatch], ending: str) -> FakeEpoch:
 
 
 def _batch(case: Case, topology: Topology, process: int, part: Part) -> FakeBatch:
-    options = case.options_of(process)
+    options, owner = case.options_of(process), case.owner(process)
+    columns = {
+        key_of(case, process, column): delivered(column, owner, part.rows, part.padding, options)
+        for column in columns_of(case, process)
+    }
+    if "mask_column" in options:
+        columns[options["mask_column"]] = np.arange(part.size) < len(part.rows)
     return FakeBatch(
-        {
-            key_of(case, process, column): leaf(
-                topology, process, delivered(column, process, part.rows, part.padding, options)
-            )
-            for column in columns_of(case, process)
-        }
+        {name: leaf(topology, process, rows, case.sharding) for name, rows in columns.items()}
     )
 
 
-def leaf(topology: Topology, process: int, rows: Array) -> FakeLeaf:
-    """``rows`` as a process's part of a global array, in equal shares on its devices."""
-    devices = topology.devices
-    every = topology.processes * devices
-    share = len(rows) // devices
-    first = process * len(rows)
+def leaf(topology: Topology, process: int, rows: Array, sharding: str = "") -> FakeLeaf:
+    """``rows`` as a process's part of a global array, as one of ``shardings.py`` places them."""
+    processes, devices = topology.processes, topology.devices
+    ids = list(range(processes * devices))
+    own = ids[process * devices : (process + 1) * devices]
+    first = 0 if sharding == "replicated" else process * len(rows)
+    total = len(rows) * shardings.row_shards(sharding, topology)
+    share = len(rows) // shardings.row_divisor(sharding, topology)
+    starts = [first + (0 if sharding == "data_model" else i * share) for i in range(devices)]
+    axes: dict[str, dict[str, Any]] = {
+        "": {"axes": {"data": len(ids)}, "spec": ["data"]},
+        "data_model": {"axes": {"data": processes, "model": devices}, "spec": ["data"]},
+        "two_axes": {"axes": {"host": processes, "chip": devices}, "spec": [["host", "chip"]]},
+        "replicated": {"axes": {"data": devices, "copy": processes}, "spec": ["data"]},
+    }
     return FakeLeaf(
         rows.copy(),
-        (len(rows) * topology.processes, *rows.shape[1:]),
+        (total, *rows.shape[1:]),
         rows.dtype.name,
-        [
-            (process * devices + d, first + d * share, first + (d + 1) * share)
-            for d in range(devices)
-        ],
-        {"mesh": list(range(every)), "axes": {"data": every}, "spec": ["data"]},
+        [(device, start, start + share) for device, start in zip(own, starts, strict=True)],
+        {"mesh": ids, **axes[sharding]},
     )
 
 
