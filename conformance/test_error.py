@@ -31,7 +31,14 @@ def cases(t: Topology) -> Iterator[Case]:
                 names=names,
                 kinds=("memory",),
             )
-            yield Case(f"map-{who}", ("ERROR-2",), one, options=padded, kinds=("ray",))
+            yield Case(
+                f"map-{who}",
+                ("ERROR-1", "ERROR-2", "ERROR-4"),
+                one,
+                options=padded,
+                names=names,
+                kinds=("ray",),
+            )
             bad = changed(base, process, fault=Fault("collate", at, TEXT))
             yield Case(f"collate-{who}", ("ERROR-3",), bad, options=padded, collate="fail")
     for mode, options in {"dropped": dropped, "neither": neither}.items():
