@@ -30,8 +30,8 @@ class View:
     """What is known of one rank when the gang is judged.
 
     Attributes:
-        state: how it ended (`returned`, `raised ValueError`, `died by SIGKILL`), or `stopped`, or
-            `waits`.
+        state: how it ended (`returned`, `raised ValueError`, `died by SIGKILL`), or `stopped`,
+            `waits` or `is busy`.
         last_event: the last event of its record.
         place: where its main thread waits, from `place_of`.
     """
@@ -64,8 +64,8 @@ def _urgency(view: View) -> int:
 def _clause(text: str, ranks: list[int]) -> str:
     one = len(ranks) == 1
     who = f"rank {ranks[0]}" if one else f"ranks {', '.join(map(str, ranks))}"
-    if text.startswith("waits"):
-        text = text if one else text.replace("waits", "wait", 1)
+    if not one:
+        text = re.sub(r"^waits\b", "wait", re.sub(r"^is\b", "are", text))
     if text.startswith("stopped"):
         text = f"{'is' if one else 'are'} {text}"
     return f"{who} {text}"

@@ -190,6 +190,9 @@ class Gang:
             self._busy.release()
 
     def _live_session(self) -> Session:
+        if self._session is not None and not self._session.is_ready():
+            # What befell a rank between runs is no part of the next one.
+            self._end_session(self._session)
         if self._session is None:
             self._restarts += 1
             session = self._backend.start(self._topology)

@@ -3,9 +3,9 @@
     python -I -S guardian.py MARK DIRECTORY
 
 It waits until its standard input ends, or its parent has died. If one byte came before that, the
-parent has tidied up itself. Otherwise every process whose environment holds MARK (`NAME=value`, new
-for each gang, inherited by whatever a rank starts) gets SIGKILL, and DIRECTORY is removed. A mark,
-unlike a process id, cannot belong to a stranger.
+parent has tidied up itself. Otherwise all processes whose environment holds MARK (`NAME=value`, new
+for each gang, inherited by whatever a rank starts) get SIGKILL, as do their children, and DIRECTORY
+is removed. A mark, unlike a process id that was noted earlier, cannot belong to a stranger.
 """
 
 import contextlib
@@ -21,18 +21,30 @@ QUIET_S = 0.1
 
 
 def marked(mark: bytes) -> list[int]:
-    """Process ids of all processes, but this one, whose environment holds `mark`."""
-    found = []
+    """Process ids of all processes, but this one, that have `mark` in their environment.
+
+    Some programs show their name in the memory that held their environment, so what a marked
+    process has started counts as well.
+    """
+    parents: dict[int, int] = {}
+    found: list[int] = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
                 environment = file.read()
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
         except OSError:  # it has just ended, or belongs to another user
             continue
+        if state in (b"Z", b"X"):
+            continue
+        parents[int(name)] = int(parent)
         if mark in environment.split(b"\0"):
             found.append(int(name))
+    for pid in found:  # grows while it is read: children of children too
+        found += [each for each, parent in parents.items() if parent == pid and each not in found]
     return found
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.output import Tails
-from harness.processes import ProcessState, look_at
+from harness.processes import Process, ProcessState
 from harness.watchdog import Sample
 
 STACKS_LIMIT_S = 1.0
+ENDING_LIMIT_S = 0.5
 NO_STACKS = "no stacks: the process did not answer"
 _STACKS_INTERVAL_S = 0.03
 
@@ -39,7 +40,7 @@ class HostWatch:
     def __init__(self, directory: Path, ranks: Iterable[int]) -> None:
         """Make the files of ranks that are about to start."""
         self.files: dict[int, RankFiles] = {}
-        self._processes: dict[int, tuple[int, int]] = {}
+        self._processes: dict[int, Process] = {}
         pipes: dict[int, int] = {}
         for rank in ranks:
             record, stacks, output = (
@@ -55,9 +56,11 @@ class HostWatch:
 
     def add(self, rank: int, pid: int) -> None:
         """Say which process a rank is."""
-        seen = look_at(pid)
-        if seen is not None:
-            self._processes[rank] = (pid, seen.started)
+        self._processes[rank] = Process(pid)
+
+    def all_ready(self) -> bool:
+        """Whether every rank's process lives, and none is stopped."""
+        return all(each.is_ready() for each in self._processes.values())
 
     def begin_run(self) -> None:
         """Forget records and output of the run before."""
@@ -76,7 +79,7 @@ class HostWatch:
                 Sample(record_bytes=size)
                 if seen is None
                 else Sample(
-                    {self._processes[rank][0]: seen.cpu_s}, seen.demand_s, seen.stopped, size
+                    {self._processes[rank].pid: seen.cpu_s}, seen.demand_s, seen.stopped, size
                 )
             )
         return samples
@@ -95,20 +98,34 @@ class HostWatch:
         """Give the tail of what the rank has written to stdout and stderr in this run."""
         return self._tails.text(rank)
 
+    def ending(self, rank: int) -> tuple[int | None, str | None]:
+        """Give exit status or signal of a process that has ended, where the kernel tells."""
+        status = self._processes[rank].wait_status(ENDING_LIMIT_S)
+        if status is None:
+            return None, None
+        code = os.waitstatus_to_exitcode(status)
+        return (code, None) if code >= 0 else (None, signal.Signals(-code).name)
+
+    def kill(self) -> None:
+        """SIGKILL the ranks that have not ended."""
+        for process in self._processes.values():
+            process.signal(signal.SIGKILL)
+
     def close(self) -> None:
-        """Stop reading output."""
+        """Let go of the processes, and stop reading output."""
+        for process in self._processes.values():
+            process.close()
+        self._processes = {}
         self._tails.close()
 
     def _look_at(self, rank: int) -> ProcessState | None:
-        pid, started = self._processes.get(rank, (0, 0))
-        seen = look_at(pid)
-        return seen if seen is not None and seen.started == started else None
+        process = self._processes.get(rank)
+        return None if process is None else process.look_at()
 
     def _dump(self, ranks: Collection[int], signals: Sequence[signal.Signals]) -> dict[int, str]:
         for rank in ranks:
             for each in signals:
-                if self._look_at(rank) is not None:
-                    os.kill(self._processes[rank][0], each)
+                self._processes[rank].signal(each)
         deadline_s = time.monotonic() + STACKS_LIMIT_S
         taken = dict.fromkeys(ranks, "")
         waiting = set(ranks)

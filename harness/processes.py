@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import select
+import signal
+import struct
+import time
 from dataclasses import dataclass
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _NANOSECOND_S = 1e-9
+_ENDED = (b"Z", b"X")
+_STOPPED = (b"T", b"t")
+# From linux/pidfd.h: what the ioctl takes and gives (a mask, twelve other fields, the status).
+_PIDFD_INFO = struct.Struct("<Q52xi")
+_PIDFD_GET_INFO = 0xC0400000 | 0xFF << 8 | 11
+_PIDFD_INFO_EXIT = 1 << 3
 
 
 @dataclass(frozen=True)
@@ -17,31 +29,85 @@ class ProcessState:
         cpu_s: CPU seconds used by all its threads so far, ended ones too.
         demand_s: for each thread, by its id, seconds so far on a core or ready for one.
         stopped: stopped by a signal.
-        started: when it started, in clock ticks since the machine did: with the process id, which
-            is used again, it says which process this is.
         parent: its parent's process id.
     """
 
     cpu_s: float
     demand_s: dict[int, float]
     stopped: bool
-    started: int
     parent: int
+
+
+class Process:
+    """A process of this machine, held by a file descriptor: its id cannot come to mean another."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises ProcessLookupError when there is no such process."""
+        self.pid = pid
+        self._fd = os.pidfd_open(pid)
+
+    def look_at(self) -> ProcessState | None:
+        """Look at the process; `None` when it has ended."""
+        return None if self._has_ended() else look_at(self.pid)
+
+    def is_ready(self) -> bool:
+        """Whether the process neither has ended nor is stopped: a cheaper look."""
+        # The state is that of the main thread: it ends before the process when that is killed.
+        fields = _stat_fields(self.pid)
+        return not self._has_ended() and bool(fields) and fields[0] not in _ENDED + _STOPPED
+
+    def _has_ended(self) -> bool:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._fd, number)
+
+    def wait_status(self, limit_s: float) -> int | None:
+        """Say how an ended process has ended, as `os.waitpid` says it of a child.
+
+        `None` where the kernel does not tell (before Linux 6.15), or not within the limit: its
+        parent must have taken notice before.
+        """
+        deadline_s = time.monotonic() + limit_s
+        while True:
+            info = bytearray(_PIDFD_INFO.size)
+            _PIDFD_INFO.pack_into(info, 0, _PIDFD_INFO_EXIT, 0)
+            try:
+                fcntl.ioctl(self._fd, _PIDFD_GET_INFO, info)
+            except OSError:
+                return None
+            mask, status = _PIDFD_INFO.unpack(info)
+            if mask & _PIDFD_INFO_EXIT:
+                return int(status)
+            if time.monotonic() > deadline_s:
+                return None
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Let go of the process."""
+        os.close(self._fd)
 
 
 def look_at(pid: int) -> ProcessState | None:
     """Look at a process of this machine; `None` when it has ended."""
-    # The second field is the name, which may hold blanks and brackets.
-    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    if not fields or fields[0] in (b"Z", b"X"):
+    fields = _stat_fields(pid)
+    if not fields or fields[0] in _ENDED:
         return None
     return ProcessState(
         cpu_s=(int(fields[11]) + int(fields[12])) * _TICK_S,
         demand_s=_demand_s(pid),
-        stopped=fields[0] in (b"T", b"t"),
-        started=int(fields[19]),
+        stopped=fields[0] in _STOPPED,
         parent=int(fields[1]),
     )
+
+
+def _stat_fields(pid: int) -> list[bytes]:
+    """Read the third field (the state) and those after: the second may hold blanks and brackets."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def _demand_s(pid: int) -> dict[int, float]:

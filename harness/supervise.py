@@ -97,14 +97,18 @@ class Run:
         stacks = self._session.stacks(list(samples))
         views = [_view_of_end(_outcome_of_end(self._session, told)) for told in self._told.values()]
         for rank, sample in samples.items():
-            state = "stopped" if sample.stopped else "waits"
+            state = "waits"
+            if sample.stopped:
+                state = "stopped"
+            elif not hung and self._watchdog.is_busy(rank):
+                state = "is busy"
             last_event = events[rank][-1] if events[rank] else None
             views.append(View(rank, state, last_event, place_of(stacks[rank])))
         why = who_waits_for_whom(views)
         if not hung:
             why = (
                 f"the deadline of {self._deadline_s:g} s passed before the gang had stood still "
-                f"for stall_s (no event for {self._watchdog.still_s:.1f} s, or it computes): {why}"
+                f"for stall_s: {why}"
             )
         outcomes: dict[int, Outcome] = {}
         for rank, sample in samples.items():

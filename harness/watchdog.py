@@ -36,9 +36,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class _Interval:
+    """What each rank's processes and threads have gained between two samples."""
+
     seconds: float
-    cpu_s: Mapping[int, float]
-    demand_s: Mapping[int, float]
+    cpu_s: Mapping[int, Mapping[int, float]]
+    demand_s: Mapping[int, Mapping[int, float]]
 
 
 class Watchdog:
@@ -56,6 +58,7 @@ class Watchdog:
         self._previous: tuple[float, Mapping[int, Sample]] | None = None
         self._window: deque[_Interval] = deque()
         self._window_s = 0.0
+        self._wrote: set[int] = set()
 
     def observe(self, now_s: float, samples: Mapping[int, Sample]) -> bool:
         """Take one sample of every unfinished rank; True when the gang is hung."""
@@ -63,37 +66,40 @@ class Watchdog:
         if previous is None:
             return False
         then_s, before = previous
-        if before.keys() != samples.keys() or any(
-            sample.record_bytes != before[rank].record_bytes for rank, sample in samples.items()
-        ):
+        self._wrote = {
+            rank
+            for rank in samples.keys() & before.keys()
+            if samples[rank].record_bytes != before[rank].record_bytes
+        }
+        if self._wrote or before.keys() != samples.keys():
             self._window.clear()
             self._window_s = 0.0
             return False
-        cpu_s: dict[int, float] = {}
-        demand_s: dict[int, float] = {}
-        for rank, sample in samples.items():
-            cpu_s |= _gains(before[rank].cpu_s, sample.cpu_s)
-            demand_s |= _gains(before[rank].demand_s, sample.demand_s)
-        self._push(_Interval(min(now_s - then_s, self._longest_interval_s), cpu_s, demand_s))
-        return self._window_s >= self._stall_s and not self._busy()
+        seconds = min(now_s - then_s, self._longest_interval_s)
+        self._push(
+            _Interval(
+                seconds,
+                cpu_s={r: _gains(before[r].cpu_s, s.cpu_s) for r, s in samples.items()},
+                demand_s={r: _gains(before[r].demand_s, s.demand_s) for r, s in samples.items()},
+            )
+        )
+        return self._window_s >= self._stall_s and not any(map(self.is_busy, samples))
 
-    @property
-    def still_s(self) -> float:
-        """Seconds, about `stall_s` at most, over which no event and no end came."""
-        return self._window_s
+    def is_busy(self, rank: int) -> bool:
+        """Whether a rank made progress lately: an event, or more of a core than waiting needs."""
+        if rank in self._wrote:
+            return True
+        cpu_s = _largest_total(interval.cpu_s[rank] for interval in self._window)
+        demand_s = _largest_total(interval.demand_s[rank] for interval in self._window)
+        return (
+            cpu_s > BUSY_CPU_SHARE * self._window_s or demand_s > BUSY_DEMAND_SHARE * self._window_s
+        )
 
     def _push(self, interval: _Interval) -> None:
         self._window.append(interval)
         self._window_s += interval.seconds
         while self._window_s - self._window[0].seconds >= self._stall_s:
             self._window_s -= self._window.popleft().seconds
-
-    def _busy(self) -> bool:
-        cpu_s = _largest_total(interval.cpu_s for interval in self._window)
-        demand_s = _largest_total(interval.demand_s for interval in self._window)
-        return (
-            cpu_s > BUSY_CPU_SHARE * self._window_s or demand_s > BUSY_DEMAND_SHARE * self._window_s
-        )
 
 
 def _gains(before: Mapping[int, float], now: Mapping[int, float]) -> dict[int, float]:

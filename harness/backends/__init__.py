@@ -62,6 +62,9 @@ class Gone:
 class Session(Protocol):
     """Processes that share one `jax.distributed` session, from their start to their end."""
 
+    def is_ready(self) -> bool:
+        """Whether all processes live and none is stopped, so that a run can begin. Cheap."""
+
     def encode(self, call: Call) -> Sequence[Any]:
         """Make the call ready to travel, one item a rank. Raises whatever pickling it raises."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import pickle
@@ -225,6 +226,10 @@ class LocalSession:
             return Gone(rank, exit_status=status)
         return Gone(rank, signal=signal.Signals(-status).name)
 
+    def is_ready(self) -> bool:
+        """Whether all processes live and none is stopped."""
+        return self._watch.all_ready()
+
     def sample(self, ranks: Collection[int]) -> Mapping[int, Sample]:
         """Look at processes."""
         return self._watch.sample(ranks)
@@ -246,12 +251,12 @@ class LocalSession:
         if self._killed:
             return
         self._killed = True
+        self._custody.kill()
         for state in self._ranks.values():
             state.process.kill()
-        for state in self._ranks.values():
-            state.process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                state.process.wait(EXIT_LIMIT_S)
             state.control.close()
-        self._custody.kill()
         self._watch.close()
         self._selector.close()
         shutil.rmtree(self._directory, ignore_errors=True)

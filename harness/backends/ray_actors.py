@@ -26,6 +26,7 @@ from harness.watchdog import Sample
 ANSWER_LIMIT_S = 5.0
 # How long actors may take to end when Ray asks them to, before they are killed.
 FAREWELL_LIMIT_S = 0.5
+# What faulthandler writes to stderr, for kernels that do not tell how a process has ended.
 _FATAL = {"Fatal Python error: Aborted": "SIGABRT", "Fatal Python error: Segmentation": "SIGSEGV"}
 
 
@@ -243,9 +244,20 @@ class RaySession:
         try:
             return Ended(rank, ray.get(ref))
         except Exception as error:  # noqa: BLE001 - whatever Ray says when an actor is lost
-            output = self.output(rank)
-            signal = next((name for text, name in _FATAL.items() if text in output), None)
-            return Gone(rank, signal=signal, detail=_shorten(str(error)))
+            exit_status, signal = self._ask(rank, "ending", rank) or (None, None)
+            if exit_status is None and signal is None:
+                output = self.output(rank)
+                signal = next((name for text, name in _FATAL.items() if text in output), None)
+            return Gone(rank, exit_status, signal, detail=_shorten(str(error)))
+
+    def is_ready(self) -> bool:
+        """Whether all processes live and none is stopped."""
+        here = self._local is None or self._local.all_ready()
+        asked = [watch.all_ready.remote() for watch in self._remote.values()]
+        try:
+            return here and all(ray.get(asked, timeout=ANSWER_LIMIT_S))
+        except ray.exceptions.RayError:
+            return False
 
     def sample(self, ranks: Collection[int]) -> Mapping[int, Sample]:
         """Look at processes, each on its own node."""
@@ -316,6 +328,7 @@ class RaySession:
                 ray.kill(watch)
         self._custody.kill(after_s=FAREWELL_LIMIT_S)
         if self._local is not None:
+            self._local.kill()
             self._local.close()
 
 

@@ -26,7 +26,19 @@ class _Connection:
     """A connection that gangs have made, and end when the last of them has left."""
 
     custody: Custody | None
+    cluster: str
     users: int = 0
+
+    def is_live(self) -> bool:
+        """Whether this process is still connected to that cluster, and nobody has changed that."""
+        return ray.is_initialized() and _cluster_id() == self.cluster
+
+    def end(self) -> None:
+        """Disconnect, and end the cluster if it was started here."""
+        if self.is_live():
+            ray.shutdown()
+        if self.custody is not None:
+            self.custody.close()
 
 
 _lock = threading.Lock()
@@ -44,38 +56,44 @@ def enter(address: str | None, cpus: int | None, object_store_bytes: int) -> Cal
     """
     global _connection  # noqa: PLW0603 - Ray has one connection a process, so do we
     with _lock:
+        if _connection is not None and not _connection.is_live():
+            _connection.end()
+            _connection = None
         if _connection is None:
             if ray.is_initialized():
                 return lambda: None
             _connection = _connect(address, cpus, object_store_bytes)
         _connection.users += 1
-        return _Leave()
+        return _Leave(_connection)
 
 
 class _Leave:
-    """Gives up one use of the shared connection, once."""
+    """Gives up one use of a shared connection, once."""
 
-    def __init__(self) -> None:
-        self._left = False
+    def __init__(self, connection: _Connection) -> None:
+        self._used: _Connection | None = connection
 
     def __call__(self) -> None:
-        global _connection
+        global _connection  # noqa: PLW0603
         with _lock:
-            if self._left or _connection is None:
+            used, self._used = self._used, None
+            if used is None:
                 return
-            self._left = True
-            _connection.users -= 1
-            if _connection.users == 0:
-                connection, _connection = _connection, None
-                ray.shutdown()
-                if connection.custody is not None:
-                    connection.custody.close()
+            used.users -= 1
+            if used.users == 0:
+                used.end()
+                if _connection is used:
+                    _connection = None
+
+
+def _cluster_id() -> str:
+    return str(ray.get_runtime_context().gcs_address)
 
 
 def _connect(address: str | None, cpus: int | None, object_store_bytes: int) -> _Connection:
     if address is not None:
         ray.init(address=address, log_to_driver=False)
-        return _Connection(None)
+        return _Connection(None, _cluster_id())
     custody = Custody()
     name, value = custody.mark
     added = {name: value, **{k: v for k, v in _QUIET.items() if k not in os.environ}}
@@ -100,4 +118,4 @@ def _connect(address: str | None, cpus: int | None, object_store_bytes: int) -> 
             del os.environ[each]
         if before is not None:
             os.environ[name] = before
-    return _Connection(custody)
+    return _Connection(custody, _cluster_id())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import tempfile
@@ -47,6 +48,8 @@ class RankActor:
     def start(self, config: RankConfig) -> None:
         """Become a rank; returns when all have run a collective."""
         redirect_output(config.files.output)
+        # What holds a dataset needs it, and no case is to pay for its import.
+        importlib.import_module("ray.data")
         become(config)
 
     def run(self, box: list[Any]) -> bytes:
@@ -73,8 +76,9 @@ class NodeWatch(HostWatch):
         }
 
     def _workers(self) -> dict[int, ProcessState]:
-        own = {pid for pid, _ in self._processes.values()}
-        raylets = {seen.parent for pid in own if (seen := look_at(pid)) is not None}
+        own = {process.pid for process in self._processes.values()}
+        looks_at_own = [self._look_at(rank) for rank in self._processes]
+        raylets = {seen.parent for seen in looks_at_own if seen is not None}
         workers = {pid for raylet in raylets for pid in children(raylet)} - own
         looks = {pid: look_at(pid) for pid in workers if _is_at_work(name_of(pid))}
         return {pid: seen for pid, seen in looks.items() if seen is not None}
@@ -117,6 +121,14 @@ class WatchActor:
         """Take the stacks of ranks."""
         return self._watch.stacks(ranks)
 
+    def all_ready(self) -> bool:
+        """Whether all ranks live, and none is stopped."""
+        return self._watch.all_ready()
+
+    def ending(self, number: int) -> tuple[int | None, str | None]:
+        """Exit status or signal of a rank that has ended."""
+        return self._watch.ending(number)
+
     def record(self, number: int) -> bytes:
         """Read a rank's record."""
         return self._watch.record(number)
@@ -127,5 +139,6 @@ class WatchActor:
 
     def close(self) -> None:
         """End the ranks of this node and remove their files."""
+        self._watch.kill()
         self._watch.close()
         self._custody.close()

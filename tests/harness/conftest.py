@@ -33,11 +33,19 @@ def temp_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
+    return _state(pid) not in ("", "Z", "X")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process."""
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+        return ""
 
 
 def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:

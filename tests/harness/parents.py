@@ -8,20 +8,27 @@ import sys
 import threading
 from typing import Any
 
+import psutil
+
 from harness import Gang, Returned
 from tests.harness import cases
 
 
 def pids_of(gang: Gang) -> list[int]:
-    """Process ids of the ranks and of a child that each has started."""
+    """Process ids of the ranks, and of a child that each has started in a session of its own."""
     outcomes = [*gang.run(cases.own_pid), *gang.run(cases.start_child)]
     return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+
+
+def pids_of_all(gang: Gang) -> list[int]:
+    """Process ids of all that this process has started: ranks, guardians, a Ray cluster."""
+    return pids_of(gang) + [child.pid for child in psutil.Process().children(recursive=True)]
 
 
 def main(end: str, backend: str, processes: int) -> None:
     """Start a gang, print the ids of its processes, and go on as `end` says."""
     gang: Any = Gang(processes, backend=backend)
-    print(json.dumps(pids_of(gang)), flush=True)
+    print(json.dumps(pids_of_all(gang)), flush=True)
     match end:
         case "idle":
             signal.pause()

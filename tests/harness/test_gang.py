@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +14,7 @@ import pytest
 
 from harness import Gang, GangStartError, PrepareError, Raised, Returned, rank
 from tests.harness import cases
+from tests.harness.conftest import is_alive, is_stopped, wait_until
 
 
 def pids(gang: Gang) -> list[int]:
@@ -63,6 +66,19 @@ def test_a_fresh_start_is_not_part_of_a_run(gang: Gang) -> None:
 
     assert all(isinstance(outcome, Returned) for outcome in outcomes)
     assert all(outcome.elapsed_s < 5 for outcome in outcomes)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_befalls_a_rank_between_runs_is_no_part_of_the_next(
+    gang: Gang, number: signal.Signals
+) -> None:
+    """A rank that is killed or stopped while it waits for work is replaced first."""
+    before, restarts = pids(gang), gang.restarts
+    os.kill(before[1], number)
+
+    assert wait_until(lambda: not is_alive(before[1]) or is_stopped(before[1]), 10)
+    assert [o.value for o in gang.run(cases.gather) if isinstance(o, Returned)] == [[0, 1]] * 2
+    assert gang.restarts == restarts + 1
 
 
 def test_threads_left_behind_are_named(gang: Gang) -> None:

@@ -234,6 +234,8 @@ def test_the_deadline_leaves_a_computing_gang_undecided(gang: Gang) -> None:
         assert "the deadline of 2 s passed" in outcome.describe()
     assert isinstance(outcomes[1], Undecided)
     assert "in compute_then_gather" in outcomes[1].stacks
+    assert "rank 0 waits in a collective" in outcomes[1].why
+    assert "rank 1 is busy at cases.py" in outcomes[1].why
 
 
 def test_a_flood_of_output_is_cut_to_its_tail(gang: Gang) -> None:

@@ -60,7 +60,7 @@ def test_a_killed_parent_leaves_nothing(
     """Ranks, what they have started, and files are gone soon after the parent was killed."""
     parent = Parent(doing)
 
-    assert len(parent.pids) == 4
+    assert len(set(parent.pids)) == 5  # two ranks, what each has started, and the guardian
     assert all(map(is_alive, parent.pids))
     parent.process.send_signal(signal_number)
     assert parent.finish() == -signal_number
@@ -70,11 +70,21 @@ def test_a_killed_parent_leaves_nothing(
 def test_a_killed_parent_leaves_no_stopped_rank(temp_dir: Path) -> None:
     """Ranks that are stopped when the parent is killed are ended too."""
     parent = Parent("run")
-    for pid in parent.pids:
+    for pid in parent.pids[:2]:
         os.kill(pid, signal.SIGSTOP)
     parent.process.kill()
     parent.finish()
 
+    assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
+
+
+def test_a_killed_parent_leaves_no_ray_cluster(temp_dir: Path) -> None:
+    """A cluster that the gang has started is gone soon after the parent was killed."""
+    parent = Parent("run", "ray")
+
+    assert len(set(parent.pids)) > 8  # Ray has at least four of its own
+    parent.process.kill()
+    parent.finish()
     assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
 
 
