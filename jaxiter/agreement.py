@@ -50,10 +50,8 @@ class Standing:
         error: Why it cannot hold more than `held`.
         left: Its consumer left the loop.
         taken: Batches that its consumer has taken.
-        schemas: Schemas as text, from the position up to which the process knew that batches are
-            decided.
-        sums: Checksums of the rows of each batch, from the same position; empty unless rows are
-            replicated.
+        schemas: Schemas as text, at least from the position up to which batches are decided.
+        sums: Checksums of the rows of each batch, likewise; empty unless rows are replicated.
     """
 
     held: int = 0

@@ -37,7 +37,7 @@ _EXIT_JOIN_S = 3.0
 _STRAY_GRACE_S = 2.0
 
 _registry = Registry()
-_notices: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
+_threads: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 _running: "weakref.WeakSet[Epoch]" = weakref.WeakSet()
 
 
@@ -185,8 +185,9 @@ def _begin(batches: JaxBatches, place: Place, previous: Epoch | None) -> Epoch:
         find = functools.partial(_find_strays, engine, store, place, timing)
         messenger = Messenger(engine, board, process, str(place), find)
         _registry.enter(place, _identity(batches._source, options, hello), epoch.fail)
-    _close_at_exit(epoch)
+    _running.add(epoch)
     epoch.start(messenger, previous)
+    _join_at_exit(*epoch.threads)  # they may outlive the epoch
     return epoch
 
 
@@ -244,25 +245,23 @@ def _say_once(place: Place, report: Report) -> None:
 
     # Not here: the service of a process 0 that is stopped does not answer.
     thread = threading.Thread(target=say, name=f"jaxiter notice {place}", daemon=True)
-    _notices.add(thread)
     thread.start()
+    _join_at_exit(thread)
 
 
-def _close_at_exit(epoch: Epoch) -> None:
-    """See to it that the last word is out before JAX shuts its service down."""
-    _running.add(epoch)
+def _join_at_exit(*threads: threading.Thread) -> None:
+    _threads.update(threads)
     # The latest function registered runs first: before that of jax.distributed, whenever that was.
     atexit.unregister(_close_all)
     atexit.register(_close_all)
 
 
 def _close_all() -> None:
-    epochs = list(_running)
-    for epoch in epochs:
+    """When the program ends: see to it that the last word is out before JAX's service goes."""
+    for epoch in list(_running):
         epoch.close("the program ends")
     # A thread that is inside JAX when the interpreter goes would take the process down with it.
     deadline = time.monotonic() + _EXIT_JOIN_S
-    for epoch in epochs:
-        epoch.join(deadline)
-    for thread in list(_notices):
+    threads = sorted(_threads, key=lambda thread: thread.name.startswith("jaxiter reader"))
+    for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -37,7 +37,7 @@ class Timing:
 
     timeout_s: float = 600.0
     beat_s: float = 5.0
-    lazy_s: float = 0.02
+    lazy_s: float = 0.1
     warn_s: float = 30.0
     abort_on_loss: bool = False
     abort_grace_s: float = 30.0
@@ -93,12 +93,17 @@ class Decider:
         self._told_schema: str | None = None
 
     def heard(self, process: int, report: Report, now: float) -> None:
-        """Take in the latest report of a process."""
+        """Take in the next report of a process."""
         self._heard_at[process] = now
         self._waiting_since[process] = now - report.waited_s if report.waited_s else None
         if report.hello is not None:
             self._hellos[process] = report.hello
         previous = self._reports[process]
+        if previous is not None:
+            before, new = previous.standing, report.standing
+            schemas = _since(self.decided, before.schemas + new.schemas)
+            sums = _since(self.decided, before.sums + new.sums)
+            report = replace(report, standing=replace(new, schemas=schemas, sums=sums))
         self._reports[process] = report
         if previous is None or previous.standing != report.standing:
             self._fresh = True
@@ -262,3 +267,11 @@ class Decider:
                 "more (busy compiling or saving?)"
             )
         return f"still reading batch {report.standing.held} from its source"
+
+
+def _since(position: int, changes: Changes) -> Changes:
+    """Return the value at `position` and what changes later."""
+    first = 0
+    while first + 1 < len(changes) and changes[first + 1][0] <= position:
+        first += 1
+    return changes[first:]

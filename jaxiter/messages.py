@@ -1,7 +1,8 @@
 """What processes say to each other, and how it is written: short JSON texts.
 
-A report goes from one process to process 0, and stands alone: it needs no earlier one. A decision
-goes from process 0 to all. An empty one of either kind is a sign of life.
+A report goes from one process to process 0. It says how things stand, but of schemas and checksums
+only what earlier ones have not said. A decision goes from process 0 to all. One of either kind that
+says nothing new is a sign of life.
 """
 
 import json

@@ -54,12 +54,12 @@ class Messenger:
         self._unwritten = False
         self._written_at = 0.0
         receive = self._collect if process == 0 else self._follow
-        self.threads = [
+        self.threads = tuple(
             threading.Thread(
                 target=self._run, args=(work,), name=f"jaxiter {name} {label}", daemon=True
             )
             for name, work in (("sender", self._send), ("receiver", receive))
-        ]
+        )
 
     def start(self) -> None:
         """Start the threads."""
@@ -160,30 +160,35 @@ class Messenger:
         """On process 0, wait for reports until the last decision."""
         engine = self._engine
         pause_s = _SHORTEST_S
+        listed_at = engine.clock()
         while True:
             with engine as machine:
                 if machine.final is not None or engine.stopping:
                     return
                 lacking = tuple(process for process in machine.blocked_by if process)
-                if not lacking and engine.peers.wait(pause_s):
+                overdue = engine.clock() - listed_at >= _LONGEST_S
+                if not lacking and not overdue and engine.peers.wait(pause_s):
                     continue
                 greeted = machine.all_greeted
-            reports: dict[int, str] = {}
-            if 0 < len(lacking) <= _FEW:
-                text = self._board.next_report(lacking[0], pause_s)
-                if text is not None:
-                    reports = {lacking[0]: text}
-            if not reports:
+            reports: dict[int, list[str]] = {}
+            if 0 < len(lacking) <= _FEW and not overdue:
+                reports = self._reports_of(lacking[0], pause_s)
+            if not reports:  # whoever fails or leaves says so unasked
                 reports = self._board.new_reports()
+                listed_at = engine.clock()
             if not reports and len(lacking) > _FEW:
-                text = self._board.next_report(lacking[0], pause_s)
-                reports = {} if text is None else {lacking[0]: text}
+                reports = self._reports_of(lacking[0], pause_s)
             pause_s = _SHORTEST_S if reports else min(_LONGEST_S, 1.5 * pause_s)
             stray = None if greeted or reports else self._find_strays(lacking)
             with engine as machine:
                 now = engine.clock()
-                for process, text in reports.items():
-                    machine.report_came(process, Report.parse(text), now)
+                for process, texts in reports.items():
+                    for text in texts:
+                        machine.report_came(process, Report.parse(text), now)
                 if stray is not None:
                     machine.failed(stray)
             self._write()
+
+    def _reports_of(self, process: int, timeout_s: float) -> dict[int, list[str]]:
+        text = self._board.next_report(process, timeout_s)
+        return {} if text is None else {process: [text]}

@@ -172,12 +172,11 @@ class Epoch:
         """Close the epoch from a finalizer."""
         self._engine.when_free(self.close)
 
-    def join(self, deadline: float) -> None:
-        """Wait for all threads to end, until a time of the engine's clock."""
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """All of its threads; the reader, which may be stuck in the source, is the last."""
         messengers = () if self._messenger is None else self._messenger.threads
-        for thread in (*messengers, self._placer, self._reader):
-            if thread.is_alive():
-                thread.join(max(0.0, deadline - self._engine.clock()))
+        return *messengers, self._placer, self._reader
 
     def _wait(self, machine: Machine) -> None:
         """Wait until a batch or the end is there; the lock is held."""
@@ -226,7 +225,7 @@ class Epoch:
             self._previous_reader.join(_HANDOVER_S)
             self._previous_reader = None
         batches: Iterator[Loaded] | None = None
-        held = 0
+        held = largest = 0
         tail: Loaded | None = None
         try:
             assert self._stages is not None  # otherwise it was not started
@@ -247,9 +246,9 @@ class Epoch:
                         continue
                     self._host.append(loaded)
                     held += 1
-                    if held == 1:
-                        fits = MOST_AHEAD_BYTES // max(1, loaded.nbytes)
-                        machine.most_ahead = max(machine.most_ahead, min(MOST_AHEAD, fits))
+                    if loaded.nbytes > largest:
+                        largest = loaded.nbytes
+                        machine.memory_fits(min(MOST_AHEAD, MOST_AHEAD_BYTES // largest))
                     machine.batch_ready(loaded.schema, loaded.checksum)
                     engine.poll()
                     while not machine.has_room and not self._stopped(machine):

@@ -70,7 +70,8 @@ class Machine:
     ) -> None:
         self.started = False
         self.look_ahead = 1
-        self.most_ahead = 1
+        self._least_ahead = 1
+        self._most_ahead = 1
         self.taken = 0
         self.placed = 0
         self._hello = hello
@@ -88,7 +89,8 @@ class Machine:
         self._left = False
         self._left_early = False
         self._schemas: list[tuple[int, str]] = []
-        self._sums: list[tuple[int, str]] = []
+        self._new_schemas: list[tuple[int, str]] = []  # not reported yet
+        self._new_sums: list[tuple[int, str]] = []
         self._told: list[tuple[int, str]] = []
         self._waiting_since: float | None = None
         self._away_since = now
@@ -189,6 +191,11 @@ class Machine:
         if not self._left:
             self._left = True
             self._left_early = self.final is None
+
+    def memory_fits(self, batches: int) -> None:
+        """Take in that no more than so many batches should be held, if fewer will do."""
+        self._most_ahead = batches
+        self.look_ahead = max(self._least_ahead, min(self.look_ahead, batches))
 
     def batch_placed(self) -> None:
         """Take in that one more batch left the host buffer."""
@@ -300,23 +307,23 @@ class Machine:
 
     def _note_batch(self, schema: str, checksum: str | None) -> None:
         if not self._schemas or self._schemas[-1][1] != schema:
-            self._schemas.append((self._held, schema))
+            self._schemas = [(self._held, schema)]
+            self._new_schemas.append((self._held, schema))
         if checksum is not None:
-            self._sums.append((self._held, checksum))
+            self._new_sums.append((self._held, checksum))
 
     def _apply(self, decision: Decision, now: float) -> None:
         if decision.slow:
             self._logs.append(Log(logging.WARNING, decision.slow))
         if decision.go is not None:
             self.started = True
-            self.look_ahead = max(2, decision.go.look_ahead)
-            self.most_ahead = max(self.most_ahead, self.look_ahead)
+            self.look_ahead = self._least_ahead = max(2, decision.go.look_ahead)
             self._patience_s = max(self._patience_s, decision.go.patience_s)
         self._told += decision.schemas
         if decision.upto > self._granted:
             starved = self.placed == self._granted
             if starved and not self.has_room:  # more ahead would have helped
-                self.look_ahead = min(2 * self.look_ahead, self.most_ahead)
+                self.look_ahead = max(self.look_ahead, min(2 * self.look_ahead, self._most_ahead))
             self._granted = decision.upto
             self._forget()
         if decision.final is not None:
@@ -325,16 +332,12 @@ class Machine:
             self._log_end()
 
     def _forget(self) -> None:
-        """Drop what was said of batches that are decided."""
-        while len(self._schemas) > 1 and self._schemas[1][0] <= self._granted:
-            self._schemas.pop(0)
-        while self._sums and self._sums[0][0] < self._granted:
-            self._sums.pop(0)
+        """Drop what was said of batches that are placed."""
         while len(self._told) > 1 and self._told[1][0] <= self.placed:
             self._told.pop(0)
 
     def _standing(self) -> Standing:
-        schemas: Changes = tuple(self._schemas)
+        schemas: Changes = tuple(self._new_schemas)
         return Standing(
             self._held,
             self._ended,
@@ -343,14 +346,17 @@ class Machine:
             self._left_early,
             self.taken,
             schemas,
-            tuple(self._sums),
+            tuple(self._new_sums),
         )
 
     def _report(self, now: float) -> Report:
         waited_s = self.waited_s(now)
         hello = None if self.started else self._hello
         full = self.started and not self.has_room
-        return Report(self._standing(), hello, self._seen, waited_s, full)
+        report = Report(self._standing(), hello, self._seen, waited_s, full)
+        self._new_schemas.clear()
+        self._new_sums.clear()
+        return report
 
     def _send(self, now: float) -> Report:
         report = self._report(now)

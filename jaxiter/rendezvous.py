@@ -206,16 +206,17 @@ class Board:
             self._read_up_to(process, number + 1)
         return text
 
-    def new_reports(self) -> dict[int, str]:
-        """Return the latest report of each process that has sent one since; on process 0."""
-        latest: dict[int, tuple[int, str]] = {}
+    def new_reports(self) -> dict[int, list[str]]:
+        """Return the reports that came since, in order, of each process; on process 0."""
+        found: dict[int, list[tuple[int, str]]] = {}
         for key, text in self._store.list(f"{self._path}/r").items():
             process, number = _numbers(key)
-            if number >= max(self._reports_read[process], latest.get(process, (0, ""))[0]):
-                latest[process] = number, text
-        for process, (number, _) in latest.items():
-            self._read_up_to(process, number + 1)
-        return {process: text for process, (_, text) in latest.items()}
+            if number >= self._reports_read[process]:
+                found.setdefault(process, []).append((number, text))
+        for process, reports in found.items():
+            reports.sort()
+            self._read_up_to(process, reports[-1][0] + 1)
+        return {process: [text for _, text in reports] for process, reports in found.items()}
 
     def announce(self, text: str, seen_by_all: int = 0) -> None:
         """Write the next decision, and delete those that all have read; on process 0."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import tempfile
@@ -47,6 +48,8 @@ class RankActor:
     def start(self, config: RankConfig) -> None:
         """Become a rank; returns when all have run a collective."""
         redirect_output(config.files.output)
+        # What holds a dataset needs it, and no case is to pay for its import.
+        importlib.import_module("ray.data")
         become(config)
 
     def run(self, box: list[Any]) -> bytes:

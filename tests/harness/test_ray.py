@@ -119,6 +119,9 @@ def test_an_actor_that_dies_keeps_its_record(ray_gang: Gang, culprit: int, fault
     dead, other = outcomes[culprit], outcomes[1 - culprit]
     assert isinstance(dead, Died)
     assert dead.after is None
+    # Before Linux 6.15 the kernel does not tell how a process that is not a child has ended.
+    how = (dead.exit_status, dead.signal)
+    assert how in [(None, None), (None, "SIGKILL") if fault == "SIGKILL" else (0, None)]
     assert [event.fields["k"] for event in dead.events] == [0, 1]
     if culprit == 0:
         assert isinstance(other, Died)
@@ -193,14 +196,14 @@ def test_splits_of_a_stream_travel_as_arguments(ray_gang: Gang, equal: bool) -> 
     # Tasks that sleep are no progress of anybody: the default stall_s is made for that.
     dataset = ray.data.range(20, override_num_blocks=4).map_batches(slowly)
     splits = dataset.streaming_split(2, equal=equal)
-    outcomes = ray_gang.run(read_rows, per_rank=[(split,) for split in splits])
+    outcomes = ray_gang.run(read_rows, per_rank=[(s,) for s in splits], deadline_s=120)
 
-    values = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
-    assert sorted(values[0] + values[1]) == list(range(20))
-    assert [outcome.left_threads for outcome in outcomes if isinstance(outcome, Returned)] == [
-        (),
-        (),
-    ]
+    rows = []
+    for outcome in outcomes:
+        assert isinstance(outcome, Returned), outcome.describe()
+        assert outcome.left_threads == ()
+        rows += outcome.value
+    assert sorted(rows) == list(range(20))
 
 
 @reads_data
@@ -209,7 +212,7 @@ def test_parts_of_a_dataset_travel_as_arguments(ray_gang: Gang) -> None:
     import ray
 
     parts = ray.data.range(10, override_num_blocks=2).split_at_indices([7])
-    outcomes = ray_gang.run(read_rows, per_rank=[(part,) for part in parts])
+    outcomes = ray_gang.run(read_rows, per_rank=[(part,) for part in parts], deadline_s=120)
 
     values = [sorted(outcome.value) for outcome in outcomes if isinstance(outcome, Returned)]
     assert values == [list(range(7)), list(range(7, 10))]

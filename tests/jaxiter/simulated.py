@@ -95,7 +95,7 @@ class Simulation:
                 look_ahead,
             )
             machine = Machine(hello, terms, timing, 0.0, process=process, processes=count)
-            machine.most_ahead = most_ahead
+            machine.memory_fits(most_ahead)
             self.machines.append(machine)
         self.alive = [not plan.absent for plan in plans]
         self.read = [0] * count
@@ -246,12 +246,10 @@ class Simulation:
     def _do_collect(self, zero: int) -> None:
         who = self.random.choice([p for p, box in enumerate(self.to_zero) if box])
         box = self.to_zero[who]
-        if self.random.random() < 0.3:  # a listing finds only the latest
-            latest = box.pop()
-            box.clear()
-        else:
-            latest = box.popleft()
-        self.machines[zero].report_came(who, Report.parse(latest), self.now)
+        listing = self.random.random() < 0.3  # finds all that came
+        for _ in range(len(box) if listing else 1):
+            report = Report.parse(box.popleft())
+            self.machines[zero].report_came(who, report, self.now)
         self._do_poll(zero)
 
     def _do_poll(self, process: int) -> None:

@@ -26,14 +26,14 @@ def test_messages_arrive_in_order() -> None:
     assert [one.next_decision(0.0) for _ in range(6)] == ["d0", "d1", "d2", "d3", "d4", None]
 
 
-def test_a_listing_gives_the_latest_reports() -> None:
-    """A listing gives the latest report of each process that sent one, and skips the others."""
+def test_a_listing_gives_all_new_reports() -> None:
+    """A listing gives the reports that came since, of each process in order, once."""
     zero, one, two = boards(MemoryStore(), 3)
     for number in range(3):
         one.send_report(f"r{number}")
     two.send_report("t0")
 
-    assert zero.new_reports() == {1: "r2", 2: "t0"}
+    assert zero.new_reports() == {1: ["r0", "r1", "r2"], 2: ["t0"]}
     assert zero.new_reports() == {}
     one.send_report("r3")
     assert zero.next_report(1, 0.0) == "r3"
