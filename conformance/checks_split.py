@@ -90,6 +90,7 @@ def _misshapen(found: dict[str, Array]) -> str:
     got = {name: rows.shape[1:] for name, rows in found.items()}
     if got != want:
         return f"columns of trailing shapes {got}, expected {want}"
-    if len({len(rows) for rows in found.values()}) > 1:
-        return f"columns of { {name: len(rows) for name, rows in found.items()} } rows"
+    sizes = {name: len(rows) for name, rows in found.items()}
+    if len(set(sizes.values())) > 1:
+        return f"columns of {sizes} rows"
     return ""

@@ -140,7 +140,16 @@ SPLIT_WRONG = (
         "column lost", _drop_column, {"SPLIT-1", "SPLIT-5"}, ("process 1, batch 0: columns",), SPLIT
     ),
     Break(
-        "one ends early",
+        "columns of 4 and 8 rows",
+        lambda fake: fake.batch(1, 0).leaves.update(
+            x=leaf(P2D2, 1, np.repeat(fake.leaf(1, 0, "x").rows, 2, axis=0))
+        ),
+        {"SPLIT-1", "SPLIT-5"},
+        ("process 1, batch 0: columns of {'id': 4, 'x': 8} rows",),
+        SPLIT,
+    ),
+    Break(
+        "one of a split ends early",
         end_early_on_one,
         set(SPLIT.clauses),
         ("process 0 got 4 batches, then stop; process 1 got 3 batches, then stop",),

@@ -12,7 +12,7 @@ import pytest
 from conformance.checks import checks_of
 from conformance.clauses import clauses
 from conformance.judge import Verdict, expectations, judge
-from conformance.model import Case, Fault, Shard, Topology, Use
+from conformance.model import Case, Fault, Shard, Topology, Use, X
 from conformance.observations import read
 from conformance.trial import Trial
 from harness import Died, Hung, Outcome, Raised, Undecided
@@ -132,7 +132,7 @@ def _yield_shards_split_in_columns(fake: Fake) -> None:
         found = fake.leaf(process, 1, "x").fields("['x']")
         for shard, cells in zip(found["shards"], (2, 1), strict=True):
             shard["data"] = shard["data"][:, :cells]
-        fake.batch(process, 1).raw = [found]
+        fake.batch(process, 1).raw = [fake.leaf(process, 1, "id").fields("id"), found]
 
 
 def _lose_column_on_one(fake: Fake) -> None:
@@ -246,6 +246,27 @@ def test_a_run_without_an_end_is_no_pass(
     assert {v.kind for v in found.values()} == {kind}
     for text in words:
         assert text in found["VALUE-1"].words
+
+
+def test_rows_without_an_id_are_judged_by_their_place() -> None:
+    """Where no column tells the row, values at each place decide whether rows came in order."""
+    case = replace(
+        DELIVERY,
+        clauses=("SIZE-1", "PAD-3", "ORDER-1"),
+        shards=tuple(replace(shard, columns=(X,)) for shard in DELIVERY.shards),
+    )
+    fake = right(case, P2D2)
+    before = judge(case, P2D2, fake.outcomes())
+    rows = fake.leaf(0, 1, "x").rows
+    rows[[0, 1]] = rows[[1, 0]]
+    after = judge(case, P2D2, fake.outcomes())
+
+    assert before == dict.fromkeys(case.clauses, Verdict("pass"))
+    assert {clause: v.kind for clause, v in after.items()} == {
+        "SIZE-1": "pass",
+        "PAD-3": "pass",
+        "ORDER-1": "fail",
+    }
 
 
 def test_epochs_are_judged_one_by_one() -> None:
