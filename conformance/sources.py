@@ -54,7 +54,13 @@ def _into(buffers: dict[str, Array], name: str, array: Array, offset: int) -> Ar
 
 
 def ray_shards(case: Case, processes: int) -> list[Any]:
-    """One Ray ``Dataset`` or ``DataIterator`` a process, made in the parent."""
+    """One Ray ``Dataset`` or ``DataIterator`` a process, made in the parent.
+
+    They keep their order (``preserve_order``): without that Ray promises none, to no iterator.
+    """
+    import ray.data
+
+    ray.data.DataContext.get_current().execution_options.preserve_order = True
     if case.split is not None:
         return _split(case.split, processes)
     return [_dataset(shard, case.owner(process)) for process, shard in enumerate(case.shards)]
