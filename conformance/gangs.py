@@ -14,7 +14,15 @@ from harness.backends.ray_cluster import enter as enter_cluster
 
 #: Without an event or CPU time for so long, a case hangs. Ray's own work may keep ranks waiting.
 STALL_S: dict[Kind, float] = {"memory": 4.0, "ray": 8.0}
-DEADLINE_S = 90.0
+#: Longer where a process waits for Ray to start workers for a dataset's tasks, on loaded cores.
+TASKS_S = 12.0
+DEADLINE_S = 120.0
+
+
+def _stall_s(case: Case, kind: Kind) -> float:
+    """For how long nobody may make progress before the case is said to hang."""
+    tasks_s = TASKS_S if kind == "ray" and case.needs_tasks else 0.0
+    return STALL_S[kind] + case.patience_s + tasks_s
 
 
 class Gangs:
@@ -42,7 +50,7 @@ class Gangs:
         return gang.run(
             observe,
             per_rank=[(self._subject, case, kind, *source) for source in sources],
-            stall_s=STALL_S[kind] + case.patience_s,
+            stall_s=_stall_s(case, kind),
             deadline_s=DEADLINE_S,
         )
 

@@ -163,6 +163,12 @@ class Case:
         return alone or bool(self.use.absent or self.use.lost) or self.use.style == "crossed"
 
     @property
+    def needs_tasks(self) -> bool:
+        """Whether its Ray datasets are computed as they are read, by tasks in other processes."""
+        faulty = any(s.delay_s or (s.fault and s.fault.where == "source") for s in self.shards)
+        return faulty or (self.split is not None and self.split.how not in ("indices", "split"))
+
+    @property
     def patience_s(self) -> float:
         """How much longer than others a case may stand still: it waits for a time-out."""
         return 3 * float(self.options.get("sync_timeout_s", 0.0))

@@ -14,7 +14,7 @@ import cloudpickle
 
 from harness.records import Recorder
 
-LEFT_THREADS_GRACE_S = 0.3
+LEFT_THREADS_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
