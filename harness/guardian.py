@@ -7,8 +7,8 @@ holds MARK (`NAME=value`, new for each gang, inherited by whatever a rank starts
 their children, and DIRECTORY is removed. A mark, unlike a process id that was noted earlier, cannot
 belong to a stranger.
 
-On its standard input it takes single letters: `l` to look now, and to end what it sees later on even
-if that has lost both mark and parent by then; `d` when the parent has tidied up itself.
+On its standard input it takes single letters: `l` to look now, and to end what it sees later on,
+even if that has lost both mark and parent by then; `d` when the parent has tidied up itself.
 """
 
 import contextlib
