@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
+from jaxiter.actions import Abort, Announce, Log, Send
 from jaxiter.messages import Decision, Report
-from jaxiter.protocol import Abort, Announce, Log, Machine, Send
+from jaxiter.protocol import Machine
 
 EXIT_STATUS_ON_LOSS = 75  # "try again" of sysexits.h: a supervisor should start the job anew
 

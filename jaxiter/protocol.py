@@ -5,46 +5,13 @@ what `poll` returns. `granted` says how far batches may be delivered, `final` ho
 """
 
 import logging
-from dataclasses import dataclass
 
+from jaxiter.actions import Action, Announce, Log, Send
+from jaxiter.aftermath import Aftermath, end_logs, idle_failure_log
 from jaxiter.agreement import Changes, Final, SchemaWords, Standing, Terms
 from jaxiter.deciding import Decider, Timing
 from jaxiter.errors import Note
 from jaxiter.messages import Decision, Hello, Report
-
-_LEFT_GRACE_S = 2.0  # all may be leaving at the same batch, which is nobody's fault
-
-
-@dataclass(frozen=True)
-class Send:
-    """Give this report to process 0."""
-
-    report: Report
-
-
-@dataclass(frozen=True)
-class Announce:
-    """Give this decision to all other processes."""
-
-    decision: Decision
-
-
-@dataclass(frozen=True)
-class Log:
-    """Write this to the log."""
-
-    level: int
-    message: str
-
-
-@dataclass(frozen=True)
-class Abort:
-    """End this process: a peer is lost, and it is stuck in its own step."""
-
-    message: str
-
-
-Action = Send | Announce | Log | Abort
 
 
 class Machine:
@@ -94,7 +61,7 @@ class Machine:
         self._told: list[tuple[int, str]] = []
         self._waiting_since: float | None = None
         self._away_since = now
-        self._final_at = now
+        self._aftermath: Aftermath | None = None
         self._heard_at = now  # of process 0
         self._patience_s = timing.timeout_s
         self._sent: Report | None = None
@@ -102,8 +69,6 @@ class Machine:
         self._news_since: float | None = None
         self._seen = 0
         self._logs: list[Log] = []
-        self._told_who_left = False
-        self._aborted = False
         self._stale = True  # something happened that `poll` has not looked at
         self._wake_at = now
         self._decider = (
@@ -151,14 +116,14 @@ class Machine:
             self._held = min(self._held, self._granted)  # it will not deliver any more
             self._ended = False
         elif self._final is not None:
-            self._log_idle_failure()
+            self._logs += idle_failure_log(self._final, self._granted, self._error)
 
     def broke(self, note: Note) -> None:
         """Take in that the others cannot be reached any more: stop here, alone."""
         self._stale = True
         if self._final is None:
             self._error = self._error or note
-            self._final = Final(error=note)
+            self._final = Final(error=note)  # of which the aftermath would have nothing to say
 
     # How far it goes.
 
@@ -243,7 +208,9 @@ class Machine:
                     actions.append(Send(self._send(now)))
         elif self._decider is None and self._error is not None and self._unsaid():
             actions.append(Send(self._send(now)))  # gave up alone: the others should know
-        self._watch_after_loss(now, actions)
+        if self._aftermath is not None and not self._left:
+            waits = self._waiting_since is not None
+            actions += self._aftermath.watch(self.taken, waits, self._away_since, now)
         actions += self._logs
         self._logs.clear()
         return actions
@@ -264,10 +231,9 @@ class Machine:
     @property
     def settled(self) -> bool:
         """Whether nothing will come of `poll` any more."""
-        if self._final is None or self._left:
-            return self._left and (self._final is not None or self._decider is None)
-        watches = self._timing.abort_on_loss and self._lost_peer() is not None
-        return not watches and (self._final.left is None or self._told_who_left)
+        if self._left:
+            return self._final is not None or self._decider is None
+        return self._final is not None and (self._aftermath is None or self._aftermath.settled)
 
     @property
     def blocked_by(self) -> tuple[int, ...]:
@@ -327,9 +293,16 @@ class Machine:
             self._granted = decision.upto
             self._forget()
         if decision.final is not None:
-            self._final = decision.final
-            self._final_at = now
-            self._log_end()
+            many_rows = self._terms.batch_size * self._processes
+            self._logs += end_logs(
+                decision.final, self._granted, process=self._process, many_rows=many_rows
+            )
+            self._logs += idle_failure_log(decision.final, self._granted, self._error)
+            self._end(decision.final, now)
+
+    def _end(self, final: Final, now: float) -> None:
+        self._final = final
+        self._aftermath = Aftermath(final, now, process=self._process, timing=self._timing)
 
     def _forget(self) -> None:
         """Drop what was said of batches that are placed."""
@@ -428,65 +401,4 @@ class Machine:
             self._granted,
         )
         self._error = self._error or note
-        self._final = Final(error=note)
-        self._final_at = now
-
-    def _lost_peer(self) -> int | None:
-        """Return how many batches a lost peer had taken, -1 if unknown; None if none is lost."""
-        if self._final is None or self._left:
-            return None
-        if self._final.left is not None:
-            return None if self._final.left[0] == self._process else self._final.left[1]
-        error = self._final.error
-        return -1 if error is not None and error.kind == "SyncTimeoutError" else None
-
-    def _watch_after_loss(self, now: float, actions: list[Action]) -> None:
-        peer_took = self._lost_peer()
-        if peer_took is None or self._final is None or self._final.error is None:
-            return
-        message = self._final.error.message
-        ahead = self.taken + (self._waiting_since is not None) > peer_took
-        if not self._told_who_left and (ahead or now - self._final_at >= _LEFT_GRACE_S):
-            self._told_who_left = True
-            actions.append(Log(logging.WARNING, message))
-        if self._timing.abort_on_loss and self._waiting_since is None and not self._aborted:
-            grace_s = self._timing.abort_grace_s if ahead else self._timing.timeout_s
-            if now - max(self._final_at, self._away_since) >= grace_s:
-                self._aborted = True
-                actions.append(
-                    Abort(
-                        f"{message} This process has been in its own step for {grace_s:g} s "
-                        "since; on_peer_loss='abort' ends it."
-                    )
-                )
-
-    def _log_end(self) -> None:
-        if self._final is None or self._final.error is not None:
-            return
-        news = logging.WARNING if self._process == 0 else logging.DEBUG  # once for all processes
-        dropped = self._final.dropped
-        if self._granted == 0:
-            left_out = f" drop_last left out at least {dropped} rows." if dropped else ""
-            self._logs.append(Log(news, f"the epoch has no batches.{left_out}"))
-        elif dropped:
-            if dropped < self._terms.batch_size * self._processes:
-                news = min(news, logging.INFO)  # mere tails
-            self._logs.append(
-                Log(
-                    news,
-                    f"drop_last left out at least {dropped} rows of all processes, after "
-                    f"{self._granted} batches.",
-                )
-            )
-        if self._error is not None:
-            self._log_idle_failure()
-
-    def _log_idle_failure(self) -> None:
-        if self._error is not None and self._final is not None and self._final.error is None:
-            self._logs.append(
-                Log(
-                    logging.WARNING,
-                    f"a failure beyond the agreed end, batch {self._granted}, stops nothing: "
-                    f"{self._error.message}",
-                )
-            )
+        self._end(Final(error=note), now)

@@ -29,6 +29,9 @@ FAULTS = ("none",) * 8 + (
     "slow source",
     "slow consumer",
     "dies",
+    "never comes",
+    "comes late",
+    "invalid option",
 )
 TIMEOUT_S = 2.0
 DEADLINE_S = 60.0
@@ -84,8 +87,10 @@ def draw(seed: int, processes: int) -> Scenario:
     if ends == "drop":
         options["drop_last"] = True
     fault = rng.choice(FAULTS)
-    if fault == "dies":
+    if fault in ("dies", "never comes"):
         options["sync_timeout_s"] = TIMEOUT_S
+    if fault == "never comes" or rng.random() < 0.2:
+        options["name"] = f"scenario {seed}"
     return Scenario(
         seed,
         processes,
@@ -140,6 +145,15 @@ def play(scenario: Scenario) -> list[Observed]:
     options = dict(scenario.options)
     if mine and fault == "options differ":
         options["batch_size"] *= 2
+    if mine and fault == "never comes":
+        return []
+    if mine and fault == "comes late":
+        time.sleep(0.5)
+    if mine and fault == "invalid option":
+        try:
+            jaxiter.iter_jax_batches(source, **{**options, "batch_size": 0})
+        except jaxiter.OptionError:
+            return []
     leaves = fault == "all leave" or (mine and fault == "one leaves")
     batches = jaxiter.iter_jax_batches(source, **options)
     seen = []
@@ -172,7 +186,7 @@ def problems(scenario: Scenario, outcomes: list[Outcome]) -> list[str]:
             found.append(outcome.describe())
     if found:
         return found
-    for epoch in range(max(len(s) for s in seen)):
+    for epoch in range(max(map(len, seen))):
         found += _epoch_problems(scenario, [s[epoch] for s in seen if epoch < len(s)], epoch)
     return found
 
@@ -254,6 +268,10 @@ def _allowed(scenario: Scenario, expected: int | None) -> set[str]:
             return {"", "PeerLeftError", *regular}
         case "all leave":
             return {"", *regular}
+        case "invalid option":
+            return {"OptionError"}
+        case "never comes":
+            return {"SyncTimeoutError"}
         case "dies":
             return {"SyncTimeoutError", *regular}
     return regular

@@ -4,11 +4,12 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
+from jaxiter.actions import Abort, Announce, Log, Send
 from jaxiter.agreement import Terms
 from jaxiter.deciding import Timing
 from jaxiter.errors import Note
 from jaxiter.messages import Decision, Hello, Report
-from jaxiter.protocol import Abort, Announce, Log, Machine, Send
+from jaxiter.protocol import Machine
 
 FOREVER_S = 10_000.0
 

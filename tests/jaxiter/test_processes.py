@@ -397,6 +397,22 @@ def test_a_process_that_never_iterates_is_named(gang: Gang, who: int) -> None:
     assert "has not called iter()" in seen.message
 
 
+def test_a_late_process_gets_the_same_error(gang: Gang) -> None:
+    """A process that comes when the others have given up gets their error, at once."""
+
+    def late() -> tuple[Observed, float]:
+        if jax.process_index() == 1:
+            time.sleep(TIMEOUT_S + 1.0)
+        began = time.monotonic()
+        options = {"batch_size": 4, "sync_timeout_s": TIMEOUT_S, "name": "late"}
+        return run_epoch({"sizes": [4]}, options), time.monotonic() - began
+
+    (waited, _), (came, took_s) = values(gang.run(late, deadline_s=DEADLINE_S))
+    assert (waited.error, waited.process) == ("SyncTimeoutError", 1)
+    assert came.message == waited.message
+    assert took_s < TIMEOUT_S
+
+
 @pytest.mark.parametrize("fault", ["kill", "stop", "exit"])
 def test_a_lost_process_is_named(gang: Gang, fault: str) -> None:
     """When a process dies or is stopped, the other raises SyncTimeoutError naming it."""
