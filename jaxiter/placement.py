@@ -95,7 +95,7 @@ def default_sharding() -> NamedSharding:
         devices = mesh_utils.create_device_mesh((jax.device_count(),))
     except Exception:  # noqa: BLE001  # whatever it is, Ray falls back to this, and so the same mesh
         devices = np.array(jax.devices())
-    spec = PartitionSpec("data")  # type: ignore[no-untyped-call]
+    spec = PartitionSpec("data")
     return NamedSharding(Mesh(devices, ("data",)), spec)
 
 

@@ -15,7 +15,8 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import jaxiter, numpy as np
 assert jaxiter.__file__.startswith(sys.argv[1]), jaxiter.__file__
-batches = jaxiter.iter_jax_batches([{"x": np.arange(3.0, dtype=np.float32)}], batch_size=2, paddings=0)
+rows = {"x": np.arange(3.0, dtype=np.float32)}
+batches = jaxiter.iter_jax_batches([rows], batch_size=2, paddings=0)
 print([batch["x"].tolist() for batch in batches])
 assert "ray" not in sys.modules
 """

@@ -549,7 +549,7 @@ def test_replicated_rows_must_agree(gang: Gang) -> None:
         from jax.sharding import NamedSharding, PartitionSpec
 
         mesh = jax.make_mesh((1, jax.device_count()), ("data", "model"))
-        sharding = NamedSharding(mesh, PartitionSpec("data"))  # type: ignore[no-untyped-call]
+        sharding = NamedSharding(mesh, PartitionSpec("data"))
         assert jaxiter.row_shard(sharding) == (0, 1)
         first = 0 if same else jax.process_index()
         source = [{"x": np.arange(first, first + 8)}]
