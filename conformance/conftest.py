@@ -6,7 +6,8 @@ import importlib.metadata
 import os
 import platform
 import shlex
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,37 @@ from conformance.plan import Planned, plan
 from conformance.subjects import NAMED, Subject, SubjectError, find
 
 
-def _numbers(text: str) -> list[int]:
+def _numbers(option: str, text: str) -> list[int]:
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
-        raise pytest.UsageError(f"{text!r}: give whole numbers of 1 or more, such as 2,3,4")
+        raise pytest.UsageError(
+            f"{option} {text!r}: give whole numbers of 1 or more, such as 2,3,4"
+        )
     return numbers
+
+
+def _kinds(text: str) -> list[Kind]:
+    known: list[Kind] = ["memory", "ray"]
+    given = text.split(",")
+    if unknown := sorted(set(given) - set(known)):
+        raise pytest.UsageError(f"--sources {text!r}: {unknown[0]!r} is none of memory, ray")
+    return [kind for kind in known if kind in given]
+
+
+def _writable(directory: str) -> Path:
+    path = Path(directory)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise pytest.UsageError(
+            f"--report {directory!r}: cannot be written to ({error})"
+        ) from error
+    return path
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,14 +88,19 @@ def pytest_configure(config: pytest.Config) -> None:
         subject.load()
     except SubjectError as error:
         raise pytest.UsageError(str(error)) from error
+    option = config.option
     config.stash[_SUBJECT] = subject
+    config.stash[_KINDS] = _kinds(option.sources)
+    config.stash[_TOPOLOGIES] = [
+        Topology(p, d)
+        for p in _numbers("--processes", option.processes)
+        for d in _numbers("--devices", option.devices)
+    ]
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(config), "conformance-report")
-    if config.option.report and not hasattr(config, "workerinput"):
-        config.option.xmlpath = config.option.xmlpath or str(
-            Path(config.option.report, "junit.xml")
-        )
-    if config.option.tbstyle == "auto":
+        if option.report:
+            option.xmlpath = option.xmlpath or str(_writable(option.report) / "junit.xml")
+    if option.tbstyle == "auto":
         # The table at the end has the words of each clause; a wall of failures would hide it.
         config.option.tbstyle = "no"
     # A warning of some release of Ray or JAX is no verdict on a subject.
@@ -82,20 +111,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _SUBJECT = pytest.StashKey[Subject]()
+_KINDS = pytest.StashKey[Sequence[Kind]]()
+_TOPOLOGIES = pytest.StashKey[Sequence[Topology]]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test of each planned case of the module."""
     if "planned" not in metafunc.fixturenames:
         return
-    option = metafunc.config.option
-    kinds: list[Kind] = [k for k in option.sources.split(",") if k in ("memory", "ray")]
-    topologies = [
-        Topology(p, d) for p in _numbers(option.processes) for d in _numbers(option.devices)
-    ]
-    found = plan(
-        metafunc.module.cases, metafunc.config.stash[_SUBJECT], topologies, kinds, option.level
-    )
+    stash, level = metafunc.config.stash, metafunc.config.option.level
+    found = plan(metafunc.module.cases, stash[_SUBJECT], stash[_TOPOLOGIES], stash[_KINDS], level)
     params = [
         pytest.param(
             p, id=p.id, marks=pytest.mark.xdist_group("ray" if p.kind == "ray" else str(p.topology))
@@ -190,6 +215,8 @@ class _Collector:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """The exit status is the suite's, unless pytest itself has something worse to say."""
+        if self._config.option.collectonly:
+            return
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             status = report.exit_status(self._reports())
             session.exitstatus = max(status, exitstatus) if exitstatus else status
@@ -203,6 +230,8 @@ class _Collector:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the clauses."""
         option = self._config.option
+        if option.collectonly:
+            return
         terminalreporter.ensure_newline()
         terminalreporter.section(f"clauses, subject {option.subject}")
         reports = self._reports()

@@ -208,6 +208,7 @@ def _batch(case: Case, process: int, epoch: int, k: int, batch: Any) -> None:
     rank.record("batch", epoch=epoch, k=k, tree=str(jax.tree.structure(batch)), leaves=seen)
     arrays = [leaf for _, leaf in leaves]
     if case.use.move:
+        rank.record("step", epoch=epoch, k=k)
         mesh = user_mesh()
         moved = [jax.device_put(a, NamedSharding(mesh, PartitionSpec())) for a in arrays]
         whole = [np.asarray(a.addressable_data(0)) for a in moved]

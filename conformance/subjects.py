@@ -44,7 +44,7 @@ class Subject:
             found: Any = importlib.import_module(module)
             for part in attribute.split("."):
                 found = getattr(found, part)
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # a module may raise anything
             raise SubjectError(
                 f"subject {self.name!r}: {target} cannot be loaded ({error}); give one of "
                 f"{', '.join(NAMED)} or module:attribute, importable from the working directory"
@@ -59,6 +59,7 @@ class Subject:
         if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
             return ""
         given = {name for p in (0, *case.own_options) for name in case.options_of(p)}
+        given |= {"collate_fn"} if case.collate else set()
         given |= {"sharding"} if case.sharding else set()
         given |= {"name"} if case.use.named else set()
         return ", ".join(sorted(given - set(signature.parameters)))

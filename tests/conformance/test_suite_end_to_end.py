@@ -153,19 +153,14 @@ def test_workers_do_not_change_the_report(folder: Path) -> None:
     assert one.clauses["COUNT-1"]["counts"] == {"pass": 1, "fail": 1}
 
 
-late = pytest.mark.xfail(
-    reason="these options are read for each module that is collected: status 2, or 5 and no word"
-)
-
-
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
         ("--subject", "nobody", "'nobody' is not known: give one of ray, "),
         ("--subject", "subjects:nothing", "has no attribute 'nothing'"),
-        pytest.param("--processes", "2,0", "'2,0': give whole numbers of 1 or more", marks=late),
-        pytest.param("--devices", "one", "'one': give whole numbers of 1 or more", marks=late),
-        pytest.param("--sources", "memroy", "'memroy'", marks=late),
+        ("--processes", "2,0", "'2,0': give whole numbers of 1 or more"),
+        ("--devices", "one", "'one': give whole numbers of 1 or more"),
+        ("--sources", "memroy", "'memroy'"),
     ],
 )
 def test_wrong_options_start_nothing(tmp_path: Path, option: str, value: str, words: str) -> None:
