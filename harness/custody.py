@@ -29,6 +29,7 @@ class Custody:
     """
 
     def __init__(self, mark: str | None = None) -> None:
+        self._holds = False
         self.mark = (MARK_NAME, mark or secrets.token_hex(8))
         self.directory = Path(tempfile.mkdtemp(prefix="gang-", dir=_short_temp_dir()))
         # The guardian of a gang inside a rank must survive the end of that rank's gang.
@@ -55,16 +56,27 @@ class Custody:
             time.sleep(0.01)
         guardian.kill_marked(self._text.encode())
 
+    def hold(self) -> None:
+        """Have the guardian look at what runs now, and end that even if it loses its mark."""
+        self._holds = True
+        self._tell(b"l")
+
     def close(self) -> None:
         """Kill, remove the directory, and let the guardian go. May be called again."""
-        if self._guardian.stdin is None or self._guardian.stdin.closed:
+        assert self._guardian.stdin is not None
+        if self._guardian.stdin.closed:
             return
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        with contextlib.suppress(BrokenPipeError):
-            self._guardian.stdin.write(b"d")
+        if not self._holds:  # otherwise only the guardian knows what it holds
+            self.kill()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self._tell(b"d")
         self._guardian.stdin.close()
         self._guardian.wait()
+
+    def _tell(self, letter: bytes) -> None:
+        assert self._guardian.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._guardian.stdin.write(letter)
 
 
 def _short_temp_dir() -> str:

@@ -2,10 +2,13 @@
 
     python -I -S guardian.py MARK DIRECTORY
 
-It waits until its standard input ends, or its parent has died. If one byte came before that, the
-parent has tidied up itself. Otherwise all processes whose environment holds MARK (`NAME=value`, new
-for each gang, inherited by whatever a rank starts) get SIGKILL, as do their children, and DIRECTORY
-is removed. A mark, unlike a process id that was noted earlier, cannot belong to a stranger.
+It waits until its standard input ends, or its parent has died. Then all processes whose environment
+holds MARK (`NAME=value`, new for each gang, inherited by whatever a rank starts) get SIGKILL, as do
+their children, and DIRECTORY is removed. A mark, unlike a process id that was noted earlier, cannot
+belong to a stranger.
+
+On its standard input it takes single letters: `l` to look now, and to end what it sees later on,
+even if that has lost both mark and parent by then; `d` when the parent has tidied up itself.
 """
 
 import contextlib
@@ -61,18 +64,35 @@ def kill_marked(mark: bytes, limit_s: float = 5.0) -> bool:
     return True
 
 
+def hold(pids: list[int]) -> list[int]:
+    """Open a descriptor of each process that has not ended; an id cannot come to mean another."""
+    held = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            held.append(os.pidfd_open(pid))
+    return held
+
+
 def main() -> None:
     """Wait for the parent's end, then tidy up."""
     mark, directory = sys.argv[1].encode(), sys.argv[2]
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     parent = os.getppid()
+    held: list[int] = []
     # A child that the parent has forked may hold the other end of the pipe: look at the parent too.
     while os.getppid() == parent:
-        if select.select([0], [], [], PARENT_CHECK_S)[0]:
-            if os.read(0, 1):
-                return
+        if not select.select([0], [], [], PARENT_CHECK_S)[0]:
+            continue
+        letter = os.read(0, 1)
+        if letter == b"d":
+            return
+        if letter != b"l":
             break
+        held += hold(marked(mark))
+    for fd in held:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
     # Twice: a process that was between fork and exec had no mark yet.
     kill_marked(mark)
     time.sleep(QUIET_S)

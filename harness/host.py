@@ -79,7 +79,11 @@ class HostWatch:
                 Sample(record_bytes=size)
                 if seen is None
                 else Sample(
-                    {self._processes[rank].pid: seen.cpu_s}, seen.demand_s, seen.stopped, size
+                    {self._processes[rank].pid: seen.cpu_s},
+                    seen.demand_s,
+                    seen.waited_s,
+                    seen.stopped,
+                    size,
                 )
             )
         return samples

@@ -39,16 +39,16 @@ def start(
         jax.config.update(name, value)  # type: ignore[no-untyped-call, unused-ignore]
     if this.rank > 0:
         _wait_for_socket(coordinator, start_timeout_s)
-    jax.distributed.initialize(
-        coordinator_address=coordinator,
-        num_processes=this.processes,
-        process_id=this.rank,
-        cluster_detection_method="deactivate",
-        initialization_timeout=max(1, int(start_timeout_s)),
-        heartbeat_timeout_seconds=NEVER_S,
-        shutdown_timeout_seconds=NEVER_S,
-        coordinator_bind_address=coordinator if coordinator.startswith("unix:") else None,
-    )
+    arguments: dict[str, Any] = {
+        "coordinator_address": coordinator,
+        "num_processes": this.processes,
+        "process_id": this.rank,
+        "cluster_detection_method": "deactivate",
+        "initialization_timeout": max(1, int(start_timeout_s)),
+        "heartbeat_timeout_seconds": NEVER_S,
+        "coordinator_bind_address": coordinator if coordinator.startswith("unix:") else None,
+    }
+    jax.distributed.initialize(**arguments)
     _warm_up()
 
 

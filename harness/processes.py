@@ -28,12 +28,14 @@ class ProcessState:
     Attributes:
         cpu_s: CPU seconds used by all its threads so far, ended ones too.
         demand_s: for each thread, by its id, seconds so far on a core or ready for one.
+        waited_s: seconds so far that threads that live were ready for a core but had none.
         stopped: stopped by a signal.
         parent: its parent's process id.
     """
 
     cpu_s: float
     demand_s: dict[int, float]
+    waited_s: float
     stopped: bool
     parent: int
 
@@ -97,9 +99,11 @@ def look_at(pid: int) -> ProcessState | None:
     fields = _stat_fields(pid)
     if not fields or fields[0] in _ENDED:
         return None
+    turns = _turns_s(pid)
     return ProcessState(
         cpu_s=(int(fields[11]) + int(fields[12])) * _TICK_S,
-        demand_s=_demand_s(pid),
+        demand_s={thread: ran_s + waited_s for thread, (ran_s, waited_s) in turns.items()},
+        waited_s=sum(waited_s for _, waited_s in turns.values()),
         stopped=fields[0] in _STOPPED,
         parent=int(fields[1]),
     )
@@ -110,14 +114,15 @@ def _stat_fields(pid: int) -> list[bytes]:
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
-def _demand_s(pid: int) -> dict[int, float]:
-    demand_s = {}
+def _turns_s(pid: int) -> dict[int, tuple[float, float]]:
+    """For each thread: seconds on a core, and seconds ready without one."""
+    turns = {}
     for thread in _threads(pid):
-        # Nanoseconds on a core, nanoseconds ready without one, number of turns.
+        # The same two in nanoseconds, and the number of turns.
         fields = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
         if fields:
-            demand_s[int(thread)] = (int(fields[0]) + int(fields[1])) * _NANOSECOND_S
-    return demand_s
+            turns[int(thread)] = int(fields[0]) * _NANOSECOND_S, int(fields[1]) * _NANOSECOND_S
+    return turns
 
 
 def children(pid: int) -> list[int]:

@@ -15,7 +15,8 @@ from harness.records import Event, parse
 from harness.watchdog import Sample, Watchdog
 
 LONGEST_INTERVAL_S = 0.25
-# The runtime ends a process by SIGABRT when it has lost another; the parent may see both at once.
+# JAX ends a process that has lost process 0, by SIGABRT or with status 1; the parent may see both
+# deaths at once.
 SAME_MOMENT_S = 1.0
 
 
@@ -176,7 +177,9 @@ def with_followers(outcomes: list[Outcome], stopped_at_s: Mapping[int, float]) -
         stopped_at_s: for ranks that are stopped, seconds from the start when first seen so.
     """
     faults = [(at_s, rank, False) for rank, at_s in stopped_at_s.items()] + [
-        (o.elapsed_s, o.rank, o.signal == "SIGABRT") for o in outcomes if isinstance(o, Died)
+        (o.elapsed_s, o.rank, o.signal == "SIGABRT" or o.exit_status == 1)
+        for o in outcomes
+        if isinstance(o, Died)
     ]
     if not faults:
         return outcomes

@@ -13,6 +13,8 @@ BUSY_CPU_SHARE = 0.1
 # For a machine with very many of those: a thread that computes is on a core or ready for one all
 # the time, an idle one, at a load of seven a core, up to 9 %.
 BUSY_DEMAND_SHARE = 0.5
+# So a verdict takes ten times `stall_s` at most, on a machine that is ten times overloaded.
+LEAST_FAIR_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,14 @@ class Sample:
             work for it, if any.
         demand_s: for each thread of these, by thread id, the seconds so far that it was on a core
             or ready for one.
+        waited_s: seconds so far that threads of the rank's process were ready but had no core.
         stopped: the rank's process is stopped by a signal.
         record_bytes: the size of its record so far.
     """
 
     cpu_s: Mapping[int, float] = field(default_factory=dict)
     demand_s: Mapping[int, float] = field(default_factory=dict)
+    waited_s: float = 0.0
     stopped: bool = False
     record_bytes: int = 0
 
@@ -39,6 +43,7 @@ class _Interval:
     """What each rank's processes and threads have gained between two samples."""
 
     seconds: float
+    fair_s: float
     cpu_s: Mapping[int, Mapping[int, float]]
     demand_s: Mapping[int, Mapping[int, float]]
 
@@ -49,6 +54,10 @@ class Watchdog:
     Progress of any unfinished rank is progress of the gang: a new event, an end, a process that
     uses more of a core than waiting does, or a thread that would if it had one. So a rank that
     computes for long is slow, and so are the ranks that wait for it.
+
+    Time in which threads of the gang are ready but get no core hardly counts towards `stall_s`: on
+    an overloaded machine what takes milliseconds, handed from thread to thread and from process to
+    process, takes seconds, and none of them uses much.
     """
 
     def __init__(self, stall_s: float) -> None:
@@ -57,7 +66,6 @@ class Watchdog:
         self._longest_interval_s = stall_s / 8
         self._previous: tuple[float, Mapping[int, Sample]] | None = None
         self._window: deque[_Interval] = deque()
-        self._window_s = 0.0
         self._wrote: set[int] = set()
 
     def observe(self, now_s: float, samples: Mapping[int, Sample]) -> bool:
@@ -73,17 +81,20 @@ class Watchdog:
         }
         if self._wrote or before.keys() != samples.keys():
             self._window.clear()
-            self._window_s = 0.0
             return False
         seconds = min(now_s - then_s, self._longest_interval_s)
-        self._push(
+        waited_s = sum(max(0.0, s.waited_s - before[r].waited_s) for r, s in samples.items())
+        self._window.append(
             _Interval(
                 seconds,
+                fair_s=max(seconds * LEAST_FAIR_SHARE, seconds - waited_s),
                 cpu_s={r: _gains(before[r].cpu_s, s.cpu_s) for r, s in samples.items()},
                 demand_s={r: _gains(before[r].demand_s, s.demand_s) for r, s in samples.items()},
             )
         )
-        return self._window_s >= self._stall_s and not any(map(self.is_busy, samples))
+        while self._fair_s() - self._window[0].fair_s >= self._stall_s:
+            self._window.popleft()
+        return self._fair_s() >= self._stall_s and not any(map(self.is_busy, samples))
 
     def is_busy(self, rank: int) -> bool:
         """Whether a rank made progress lately: an event, or more of a core than waiting needs."""
@@ -91,15 +102,11 @@ class Watchdog:
             return True
         cpu_s = _largest_total(interval.cpu_s[rank] for interval in self._window)
         demand_s = _largest_total(interval.demand_s[rank] for interval in self._window)
-        return (
-            cpu_s > BUSY_CPU_SHARE * self._window_s or demand_s > BUSY_DEMAND_SHARE * self._window_s
-        )
+        window_s = sum(interval.seconds for interval in self._window)
+        return cpu_s > BUSY_CPU_SHARE * window_s or demand_s > BUSY_DEMAND_SHARE * window_s
 
-    def _push(self, interval: _Interval) -> None:
-        self._window.append(interval)
-        self._window_s += interval.seconds
-        while self._window_s - self._window[0].seconds >= self._stall_s:
-            self._window_s -= self._window.popleft().seconds
+    def _fair_s(self) -> float:
+        return sum(interval.fair_s for interval in self._window)
 
 
 def _gains(before: Mapping[int, float], now: Mapping[int, float]) -> dict[int, float]:

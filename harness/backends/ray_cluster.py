@@ -118,4 +118,6 @@ def _connect(address: str | None, cpus: int | None, object_store_bytes: int) -> 
             del os.environ[each]
         if before is not None:
             os.environ[name] = before
+    # Ray's agents lose the mark, and their parent when that ends before they do.
+    custody.hold()
     return _Connection(custody, _cluster_id())

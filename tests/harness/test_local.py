@@ -163,7 +163,9 @@ def test_a_rank_that_dies_says_how(
     assert ks(dead) == [0, 1]
     if culprit == 0:
         assert isinstance(other, Died)
-        assert (other.signal, other.after) == ("SIGABRT", 0)
+        assert other.after == 0
+        # By JAX, whose older versions exit.
+        assert other.signal == "SIGABRT" or other.exit_status == 1
     else:
         assert isinstance(other, Hung)
         assert other.why.startswith("rank 1 died ")

@@ -125,7 +125,9 @@ def test_an_actor_that_dies_keeps_its_record(ray_gang: Gang, culprit: int, fault
     assert [event.fields["k"] for event in dead.events] == [0, 1]
     if culprit == 0:
         assert isinstance(other, Died)
-        assert (other.signal, other.after) == ("SIGABRT", 0)
+        assert other.after == 0
+        # By JAX, whose older versions exit.
+        assert other.signal == "SIGABRT" or other.exit_status == 1
     else:
         assert isinstance(other, Hung)
         assert other.why.startswith("rank 1 died")

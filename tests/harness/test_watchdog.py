@@ -60,6 +60,19 @@ def test_a_computing_rank_that_shares_its_core_with_many_is_not_hung() -> None:
     assert first_verdict_s(lambda t: {0: using(0, 0.02 * t, 0.98 * t)}) is None
 
 
+def test_work_that_is_handed_on_and_on_is_not_hung_on_an_overloaded_machine() -> None:
+    """Where twenty threads each wait for a core in turn, a second counts for a tenth."""
+    verdict_s = first_verdict_s(
+        lambda t: {
+            0: Sample({0: 0.05 * t}, dict.fromkeys(range(20), 0.05 * t), waited_s=0.95 * t),
+            1: Sample({1: 0.0}),
+        },
+        until_s=120,
+    )
+
+    assert verdict_s == 10 * STALL_S
+
+
 def test_a_process_that_works_for_a_rank_is_progress() -> None:
     """A rank whose own process is still is not hung while another process works for it."""
     assert first_verdict_s(lambda t: {0: Sample({10: 1.0, 11: 0.3 * t})}) is None
