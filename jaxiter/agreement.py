@@ -50,6 +50,8 @@ class Standing:
         error: Why it cannot hold more than `held`.
         left: Its consumer left the loop.
         taken: Batches that its consumer has taken.
+        reach: Once it ended, where its padding may go to for now: so that no other process runs
+            further ahead of its consumer than of one that still has rows.
         schemas: Schemas as text, at least from the position up to which batches are decided.
         sums: Checksums of the rows of each batch, likewise; empty unless rows are replicated.
     """
@@ -60,6 +62,7 @@ class Standing:
     error: Note | None = None
     left: bool = False
     taken: int = 0
+    reach: int = 0
     schemas: Changes = ()
     sums: Changes = ()
 
@@ -147,12 +150,13 @@ def _progress_drop(terms: Terms, standings: Sequence[Standing]) -> _Progress:
 
 
 def _progress_pad(terms: Terms, standings: Sequence[Standing]) -> _Progress:
-    going = [p for p, standing in enumerate(standings) if not standing.ended]
-    if not going:
-        upto = max(standing.batches(terms.ends) for standing in standings)
-        return upto, _Stop(upto, -1, Final()), ()
-    upto = min(standings[p].held for p in going)
-    return upto, None, tuple(p for p in going if standings[p].held == upto)
+    limits = [max(s.batches(terms.ends), s.reach) if s.ended else s.held for s in standings]
+    upto = min(limits)
+    if all(standing.ended for standing in standings):
+        end = max(standing.batches(terms.ends) for standing in standings)
+        if upto >= end:
+            return end, _Stop(end, -1, Final()), ()
+    return upto, None, tuple(p for p, limit in enumerate(limits) if limit == upto)
 
 
 def _progress_equal(terms: Terms, standings: Sequence[Standing]) -> _Progress:

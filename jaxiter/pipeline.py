@@ -260,6 +260,7 @@ class Epoch:
             with engine as machine:
                 if self._stopped(machine):
                     return
+                machine.memory_fits(MOST_AHEAD)  # padding takes no host memory
                 if tail is None:
                     machine.source_ended()
                 else:

@@ -165,7 +165,7 @@ class Machine:
     def batch_placed(self) -> None:
         """Take in that one more batch left the host buffer."""
         self.placed += 1
-        self._stale = self._stale or (self._has_news and self._hungry())
+        self._stale = self._stale or (self._hungry() and (self._pads or self._has_news))
 
     # Events of the other processes.
 
@@ -288,7 +288,7 @@ class Machine:
         self._told += decision.schemas
         if decision.upto > self._granted:
             starved = self.placed == self._granted
-            if starved and not self.has_room:  # more ahead would have helped
+            if starved and (self._pads or not self.has_room):  # more ahead would have helped
                 self.look_ahead = max(self.look_ahead, min(2 * self.look_ahead, self._most_ahead))
             self._granted = decision.upto
             self._forget()
@@ -318,6 +318,7 @@ class Machine:
             self._error,
             self._left_early,
             self.taken,
+            self._offered if self._pads else 0,
             schemas,
             tuple(self._new_sums),
         )
@@ -325,7 +326,7 @@ class Machine:
     def _report(self, now: float) -> Report:
         waited_s = self.waited_s(now)
         hello = None if self.started else self._hello
-        full = self.started and not self.has_room
+        full = self._pads or (self.started and not self.has_room)
         report = Report(self._standing(), hello, self._seen, waited_s, full)
         self._new_schemas.clear()
         self._new_sums.clear()
@@ -343,7 +344,27 @@ class Machine:
         """Whether something that may wait has not been said."""
         if self._decider is not None:
             return self._decider.has_news
-        return self._sent is None or self._held != self._sent.standing.held
+        return self._offered != self._said
+
+    @property
+    def _pads(self) -> bool:
+        """Whether all further batches are padding."""
+        return self._ended and self._terms.ends == "pad"
+
+    @property
+    def _offered(self) -> int:
+        """Batches that may be decided, as far as it is up to this process."""
+        if not self._pads:
+            return self._held
+        return max(self.own_batches, self.placed + self.look_ahead)
+
+    @property
+    def _said(self) -> int:
+        """Of `_offered`, what it was in the last report."""
+        if self._sent is None:
+            return 0
+        standing = self._sent.standing
+        return max(standing.batches(self._terms.ends), standing.reach)
 
     def _hungry(self) -> bool:
         return self._granted - self.placed <= self.look_ahead // 2
@@ -373,15 +394,15 @@ class Machine:
             return True
         if self.waited_s(now) >= self._wait_report_s() and not self._wait_is_told():
             return True
-        said = self._sent.standing.held
-        if self._held == said:
+        said, offered = self._said, self._offered
+        if offered == said:
             return False
         if self._news_since is None:
             self._news_since = now
         if now - self._news_since >= self._timing.lazy_s:
             return True
         answered = said <= self._granted  # otherwise an earlier report is still on its way
-        return self._hungry() and (answered or self._held - said >= self.look_ahead // 2)
+        return self._hungry() and (answered or offered - said >= self.look_ahead // 2)
 
     def _give_up_on_decider(self, now: float) -> None:
         """Stop alone if process 0 says nothing for longer than it would wait itself."""

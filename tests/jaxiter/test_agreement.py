@@ -31,7 +31,8 @@ standings = st.lists(
         error=st.none() | st.just(note(0)),
         left=st.booleans(),
         taken=st.just(0),
-    ).map(lambda s: s if s.ended else replace(s, tail=0)),
+        reach=st.integers(0, 8),
+    ).map(lambda s: s if s.ended else replace(s, tail=0, reach=0)),
     min_size=1,
     max_size=4,
 )
@@ -50,7 +51,7 @@ def test_a_verdict_is_either_final_or_says_what_it_waits_for(
     assert (verdict.final is None) == bool(verdict.blocked_by)
     for process in verdict.blocked_by:
         standing = given_standings[process]
-        assert not standing.ended
+        assert not standing.ended or (ends == "pad" and standing.reach <= verdict.upto)
         assert not standing.left
         assert standing.error is None or ends == "drop"
 
@@ -64,8 +65,8 @@ def test_nothing_is_granted_that_a_process_does_not_hold(
     verdict = decide(terms(len(given_standings), ends), given_standings, 0)
 
     for standing in given_standings:
-        pads = ends == "pad" and standing.ended
-        assert pads or standing.batches(ends) >= verdict.upto
+        reach = standing.reach if ends == "pad" else 0
+        assert max(standing.batches(ends), reach) >= verdict.upto
 
 
 def test_the_lowest_position_wins_then_the_lowest_process() -> None:
@@ -108,6 +109,16 @@ def test_a_leave_stops_where_things_were_decided() -> None:
     assert verdict.upto == 6
     assert verdict.final is not None
     assert verdict.final.left == (1, 4)
+
+
+def test_a_process_that_pads_is_waited_for_too() -> None:
+    """Decisions run no further ahead of a process that pads than it says."""
+    both = [Standing(held=2, ended=True, reach=4), Standing(held=6, ended=True)]
+    later = [replace(both[0], reach=6), both[1]]
+
+    assert decide(terms(2, "pad"), both, 0) == Verdict(4, None, (0,))
+    assert decide(terms(2, "pad"), later, 4).upto == 6
+    assert decide(terms(2, "pad"), later, 4).final is not None
 
 
 def test_leaving_at_the_end_is_no_leave() -> None:
@@ -155,7 +166,7 @@ def test_schemas_are_compared_where_they_change() -> None:
 
 def test_padding_learns_schemas_it_cannot_know() -> None:
     """Schemas are told where a process pads, when they change, and not twice."""
-    ended = Standing(ended=True)
+    ended = Standing(ended=True, reach=6)
     reading = Standing(held=6, schemas=((0, "a"), (4, "b")))
     both = [ended, reading]
 
