@@ -67,7 +67,7 @@ def has_words(text: str, words: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
 
 
-#: A thread of Ray's `WaitBlockPrefetcher`, the source's own: it looks at its flag before it takes its
+#: A thread of Ray's `WaitBlockPrefetcher`, the source's own: it looks at its flag before taking its
 #: lock, so it may miss the wake-up of `stop` and park for ever, whoever reads the dataset.
 _RAYS_OWN = "Prefetcher"
 
