@@ -104,7 +104,8 @@ class HostWatch:
 
     def ending(self, rank: int) -> tuple[int | None, str | None]:
         """Give exit status or signal of a process that has ended, where the kernel tells."""
-        status = self._processes[rank].wait_status(ENDING_LIMIT_S)
+        process = self._processes.get(rank)
+        status = None if process is None else process.wait_status(ENDING_LIMIT_S)
         if status is None:
             return None, None
         code = os.waitstatus_to_exitcode(status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from harness.backends import Call, Ended, GangStartError, Gone, Topology
 from harness.backends.environment import import_path, overrides
 from harness.backends.ray_cluster import enter
-from harness.backends.ray_main import NodeWatch, RankActor, WatchActor
+from harness.backends.ray_main import RankActor
+from harness.backends.ray_watch import ANSWER_LIMIT_S, Watches
 from harness.custody import Custody
 from harness.host import NO_STACKS
 from harness.rank import This
 from harness.rank_process import RankConfig
 from harness.watchdog import Sample
 
-# How long a node may take to answer before it counts as silent.
-ANSWER_LIMIT_S = 5.0
+# How long a node may take to show its ranks, several times a second.
+SAMPLE_LIMIT_S = 1.0
 # How long actors may take to end when Ray asks them to, before they are killed.
 FAREWELL_LIMIT_S = 0.5
 # What faulthandler writes to stderr, for kernels that do not tell how a process has ended.
@@ -107,9 +106,7 @@ class RaySession:
         self._actor_options = actor_options
         self._killed = False
         self._actors: list[Any] = []
-        self._local: NodeWatch | None = None
-        self._remote: dict[str, Any] = {}
-        self._node_of: dict[int, str] = {}
+        self._watches: Watches | None = None
         self._running: dict[Any, int] = {}
         self._last: dict[int, Sample] = {}
 
@@ -119,39 +116,32 @@ class RaySession:
         Raises:
             GangStartError: one failed or died before, or not all were ready in time.
         """
-        deadline_s = time.monotonic() + self._topology.start_timeout_s
-        self._actors = [self._new_actor() for _ in range(self._topology.processes)]
+        topology = self._topology
+        deadline_s = time.monotonic() + topology.start_timeout_s
+        self._actors = [self._new_actor() for _ in range(topology.processes)]
         places = self._all("have a process", [a.where.remote() for a in self._actors], deadline_s)
-        ranks_of: dict[str, list[int]] = {}
-        for rank, (node, _) in enumerate(places):
-            self._node_of[rank] = node
-            ranks_of.setdefault(node, []).append(rank)
-        here = ray.get_runtime_context().get_node_id()
-        if here in ranks_of:
-            self._local = NodeWatch(self._directory, ranks_of.pop(here))
-        self._remote = {node: self._new_watch(node, ranks) for node, ranks in ranks_of.items()}
-        files = {} if self._local is None else dict(self._local.files)
-        for watch in self._remote.values():
-            files |= ray.get(watch.files.remote(), timeout=max(0, deadline_s - time.monotonic()))
-        for rank, (_, pid) in enumerate(places):
-            self._ask(rank, "add", rank, pid)
-        if self._remote:
-            (coordinator,) = self._all(
-                "have a port", [self._actors[0].hold_port.remote()], deadline_s
+        try:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            watches = Watches(places, self._directory, self._custody, left_s)
+        except ray.exceptions.RayError as error:
+            raise GangStartError(f"a node's watch did not start: {error}") from error
+        self._watches = watches
+        coordinator = f"unix:{self._directory}/c"
+        if not watches.all_here:
+            held = [self._actors[0].hold_port.remote()]
+            (coordinator,) = self._all("have a port", held, deadline_s)
+        starts = [
+            actor.start.remote(
+                RankConfig(
+                    This(rank, topology.processes, topology.devices_per_process),
+                    watches.files[rank],
+                    coordinator,
+                    topology.jax_config,
+                    topology.start_timeout_s,
+                )
             )
-        else:
-            coordinator = f"unix:{self._directory}/c"
-        configs = [
-            RankConfig(
-                This(rank, self._topology.processes, self._topology.devices_per_process),
-                files[rank],
-                coordinator,
-                self._topology.jax_config,
-                self._topology.start_timeout_s,
-            )
-            for rank in range(self._topology.processes)
+            for rank, actor in enumerate(self._actors)
         ]
-        starts = [a.start.remote(c) for a, c in zip(self._actors, configs, strict=True)]
         self._all("are ready", starts, deadline_s)
 
     def _new_actor(self) -> Any:
@@ -168,15 +158,6 @@ class RaySession:
             "runtime_env": {"env_vars": environment},
         }
         return ray.remote(RankActor).options(**options).remote()
-
-    def _new_watch(self, node: str, ranks: list[int]) -> Any:
-        options = {
-            "num_cpus": 0,
-            "max_concurrency": 1,
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
-            "runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(import_path())}},
-        }
-        return ray.remote(WatchActor).options(**options).remote(ranks, self._custody.mark[1])
 
     def _all(self, what: str, refs: list[Any], deadline_s: float) -> list[Any]:
         """Wait for one answer a rank."""
@@ -219,10 +200,9 @@ class RaySession:
 
     def send(self, calls: Sequence[Any]) -> None:
         """Begin a run."""
+        assert self._watches is not None
         self._last.clear()
-        if self._local is not None:
-            self._local.begin_run()
-        ray.get([watch.begin_run.remote() for watch in self._remote.values()])
+        self._watches.begin_run()
         # In a list, so that what cannot be loaded fails inside the call, not before it.
         self._running = {
             actor.run.remote([ref]): rank
@@ -244,7 +224,8 @@ class RaySession:
         try:
             return Ended(rank, ray.get(ref))
         except Exception as error:  # noqa: BLE001 - whatever Ray says when an actor is lost
-            exit_status, signal = self._ask(rank, "ending", rank) or (None, None)
+            assert self._watches is not None
+            exit_status, signal = self._watches.ask(rank, "ending", rank) or (None, None)
             if exit_status is None and signal is None:
                 output = self.output(rank)
                 signal = next((name for text, name in _FATAL.items() if text in output), None)
@@ -252,66 +233,33 @@ class RaySession:
 
     def is_ready(self) -> bool:
         """Whether all processes live and none is stopped."""
-        here = self._local is None or self._local.all_ready()
-        asked = [watch.all_ready.remote() for watch in self._remote.values()]
-        try:
-            return here and all(ray.get(asked, timeout=ANSWER_LIMIT_S))
-        except ray.exceptions.RayError:
-            return False
+        return self._watches is not None and self._watches.all_ready()
 
     def sample(self, ranks: Collection[int]) -> Mapping[int, Sample]:
         """Look at processes, each on its own node."""
-        for taken in self._ask_nodes(ranks, "sample"):
-            self._last.update(taken)
+        assert self._watches is not None
+        self._last.update(self._watches.ask_all(ranks, "sample", SAMPLE_LIMIT_S))
         # A node that does not answer shows no progress.
         return {rank: self._last.get(rank, Sample()) for rank in ranks}
 
     def stacks(self, ranks: Collection[int]) -> Mapping[int, str]:
         """Take the stacks of processes, each on its own node."""
-        stacks = dict.fromkeys(ranks, NO_STACKS)
-        for taken in self._ask_nodes(ranks, "stacks"):
-            stacks |= taken
-        return stacks
+        assert self._watches is not None
+        taken = self._watches.ask_all(ranks, "stacks", ANSWER_LIMIT_S)
+        return {rank: taken.get(rank, NO_STACKS) for rank in ranks}
 
     def record(self, rank: int) -> bytes:
         """Read a rank's record."""
-        found = self._ask(rank, "record", rank)
+        assert self._watches is not None
+        found = self._watches.ask(rank, "record", rank)
         return found if isinstance(found, bytes) else b""
 
     def output(self, rank: int) -> str:
         """Give the tail of a rank's stdout and stderr."""
-        found = self._ask(rank, "output", rank)
+        if self._watches is None:
+            return ""
+        found = self._watches.ask(rank, "output", rank)
         return found if isinstance(found, str) else "no output: the node does not answer"
-
-    def _ask(self, rank: int, method: str, *args: Any) -> Any:
-        """Ask whoever watches this rank; `None` when there is no answer."""
-        watch = self._remote.get(self._node_of.get(rank, ""))
-        if watch is None:
-            return None if self._local is None else getattr(self._local, method)(*args)
-        with contextlib.suppress(ray.exceptions.RayError):
-            return ray.get(getattr(watch, method).remote(*args), timeout=ANSWER_LIMIT_S)
-        return None
-
-    def _ask_nodes(self, ranks: Collection[int], method: str) -> list[Any]:
-        """Ask all nodes at once, each for its own ranks; gives the answers that come."""
-        by_node: dict[str, list[int]] = {}
-        for rank in ranks:
-            by_node.setdefault(self._node_of[rank], []).append(rank)
-        refs = [
-            getattr(self._remote[node], method).remote(own)
-            for node, own in by_node.items()
-            if node in self._remote
-        ]
-        answers = [
-            getattr(self._local, method)(own)
-            for node, own in by_node.items()
-            if node not in self._remote
-        ]
-        ready = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_LIMIT_S)[0] if refs else []
-        for ref in ready:
-            with contextlib.suppress(ray.exceptions.RayError):
-                answers.append(ray.get(ref))
-        return answers
 
     def kill(self) -> None:
         """End all actors, and whatever they have started on their nodes."""
@@ -321,15 +269,9 @@ class RaySession:
         if ray.is_initialized():
             for actor in self._actors:
                 ray.kill(actor)
-            closing = [watch.close.remote() for watch in self._remote.values()]
-            if closing:
-                ray.wait(closing, num_returns=len(closing), timeout=ANSWER_LIMIT_S)
-            for watch in self._remote.values():
-                ray.kill(watch)
         self._custody.kill(after_s=FAREWELL_LIMIT_S)
-        if self._local is not None:
-            self._local.kill()
-            self._local.close()
+        if self._watches is not None:
+            self._watches.close()
 
 
 def _shorten(text: str) -> str:

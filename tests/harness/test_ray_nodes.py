@@ -65,19 +65,22 @@ def test_a_stopped_rank_of_any_node_is_named(spread: Gang, culprit: int) -> None
     assert wait_until(lambda: not any(is_alive(pid) for _, pid in places), 10)
 
 
-def test_a_dead_rank_of_any_node_keeps_its_record_and_output(spread: Gang) -> None:
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_dead_rank_of_any_node_keeps_its_record_and_output(spread: Gang, culprit: int) -> None:
     """What a rank has recorded and printed before it was killed is read on its node."""
-    outcomes = spread.run(_print_and_die, stall_s=STALL_S)
+    outcomes = spread.run(_print_and_die, culprit, stall_s=STALL_S)
 
-    for outcome in outcomes:
-        assert isinstance(outcome, Died)
-        assert [event.kind for event in outcome.events] == ["last"]
-        assert outcome.output == "last words\n"
+    dead = outcomes[culprit]
+    assert isinstance(dead, Died)
+    assert [event.kind for event in dead.events] == ["last"]
+    assert dead.output == "last words\n"
 
 
-def _print_and_die() -> None:
+def _print_and_die(culprit: int) -> None:
     from harness import rank
 
+    if rank.this().rank != culprit:
+        cases.sleep_for_ever()
     print("last words", flush=True)
     rank.record("last")
     cases.FAULTS["SIGKILL"]()
