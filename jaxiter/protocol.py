@@ -416,8 +416,7 @@ class Machine:
         said = "shows no sign of life" if self._seen else "has not called iter() on this iterator"
         note = Note(
             "SyncTimeoutError",
-            f"process 0: {said} since {now - silent_since:.0f} s, longer than "
-            f"sync_timeout_s={self._patience_s:g}.",
+            f"process 0: {said}. A consumer waits for at most sync_timeout_s={self._patience_s:g}.",
             0,
             self._granted,
         )

@@ -74,7 +74,9 @@ def test_drop_last_stops_at_the_shortest(gang: Gang) -> None:
 
     assert alike(seen)
     assert [len(s.rows) for s in seen] == [2, 2]
-    assert (seen[0].stats.rows_read, seen[0].stats.rows_delivered) == (13, 8)
+    # What is known to be beyond the end may not even be read.
+    books = seen[0].stats
+    assert (books.rows_delivered, books.rows_read - books.rows_dropped) == (8, 8)
     lines = [line for s in seen for line in s.logs]
     assert len(lines) == 1
     assert "at least" in lines[0]
