@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,8 +91,7 @@ class HostWatch:
     def stacks(self, ranks: Collection[int]) -> dict[int, str]:
         """Take the stacks of all threads; a stopped rank is asked last, and continued for it."""
         stopped = {r for r in ranks if (seen := self._look_at(r)) and seen.stopped}
-        taken = self._dump(set(ranks) - stopped, [signal.SIGUSR1])
-        return {**taken, **self._dump(stopped, [signal.SIGUSR1, signal.SIGCONT])}
+        return {**self._dump(set(ranks) - stopped), **self._dump(stopped)}
 
     def record(self, rank: int) -> bytes:
         """Read all that the rank has recorded in this run."""
@@ -127,10 +126,10 @@ class HostWatch:
         process = self._processes.get(rank)
         return None if process is None else process.look_at()
 
-    def _dump(self, ranks: Collection[int], signals: Sequence[signal.Signals]) -> dict[int, str]:
+    def _dump(self, ranks: Collection[int]) -> dict[int, str]:
         for rank in ranks:
-            for each in signals:
-                self._processes[rank].signal(each)
+            self._processes[rank].signal_main_thread(signal.SIGUSR1)
+            self._processes[rank].signal(signal.SIGCONT)
         deadline_s = time.monotonic() + STACKS_LIMIT_S
         taken = dict.fromkeys(ranks, "")
         waiting = set(ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import select
@@ -11,6 +12,7 @@ import struct
 import time
 from dataclasses import dataclass
 
+_LIBC = ctypes.CDLL(None)
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _NANOSECOND_S = 1e-9
 _ENDED = (b"Z", b"X")
@@ -67,6 +69,14 @@ class Process:
         """Send a signal, unless the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._fd, number)
+
+    def signal_main_thread(self, number: int) -> None:
+        """Send a signal to the main thread, unless the process has ended.
+
+        A stopped process that is continued handles it there before it runs on.
+        """
+        if not self._has_ended():
+            _LIBC.tgkill(self.pid, self.pid, number)
 
     def wait_status(self, limit_s: float) -> int | None:
         """Say how an ended process has ended, as `os.waitpid` says it of a child.
