@@ -117,7 +117,9 @@ def test_ctrl_c_leaves_nothing(temp_dir: Path, start_parent: StartParent, doing:
 
 
 @pytest.mark.parametrize(("end", "status"), [("raise", 1), ("exit", 0), ("exit-in-thread", 0)])
-def test_a_parent_that_ends_leaves_nothing(temp_dir: Path, start_parent: StartParent, end: str, status: int) -> None:
+def test_a_parent_that_ends_leaves_nothing(
+    temp_dir: Path, start_parent: StartParent, end: str, status: int
+) -> None:
     """An exception, or the end of a program that never called close(), ends the gang."""
     parent = start_parent(end)
 
