@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,24 @@ class Parent:
         return status
 
 
+StartParent = Callable[..., Parent]
+
+
+@pytest.fixture
+def start_parent() -> Iterator[StartParent]:
+    """Give a function that starts parents; those that a failed test left are killed."""
+    parents: list[Parent] = []
+
+    def start(end: str, backend: str = "local") -> Parent:
+        parents.append(Parent(end, backend))
+        return parents[-1]
+
+    yield start
+    for parent in parents:
+        parent.process.kill()
+        parent.finish()
+
+
 def nothing_left(pids: list[int], temp_dir: Path) -> bool:
     """Whether none of the processes is alive and the directory is empty."""
     return not any(map(is_alive, pids)) and not list(temp_dir.iterdir())
@@ -55,10 +73,10 @@ def nothing_left(pids: list[int], temp_dir: Path) -> bool:
 @pytest.mark.parametrize("doing", ["idle", "run"])
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_parent_leaves_nothing(
-    temp_dir: Path, doing: str, signal_number: signal.Signals
+    temp_dir: Path, start_parent: StartParent, doing: str, signal_number: signal.Signals
 ) -> None:
     """Ranks, what they have started, and files are gone soon after the parent was killed."""
-    parent = Parent(doing)
+    parent = start_parent(doing)
 
     assert len(set(parent.pids)) == 5  # two ranks, what each has started, and the guardian
     assert all(map(is_alive, parent.pids))
@@ -67,9 +85,9 @@ def test_a_killed_parent_leaves_nothing(
     assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
 
 
-def test_a_killed_parent_leaves_no_stopped_rank(temp_dir: Path) -> None:
+def test_a_killed_parent_leaves_no_stopped_rank(temp_dir: Path, start_parent: StartParent) -> None:
     """Ranks that are stopped when the parent is killed are ended too."""
-    parent = Parent("run")
+    parent = start_parent("run")
     for pid in parent.pids[:2]:
         os.kill(pid, signal.SIGSTOP)
     parent.process.kill()
@@ -78,9 +96,9 @@ def test_a_killed_parent_leaves_no_stopped_rank(temp_dir: Path) -> None:
     assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
 
 
-def test_a_killed_parent_leaves_no_ray_cluster(temp_dir: Path) -> None:
+def test_a_killed_parent_leaves_no_ray_cluster(temp_dir: Path, start_parent: StartParent) -> None:
     """A cluster that the gang has started is gone soon after the parent was killed."""
-    parent = Parent("run", "ray")
+    parent = start_parent("run", "ray")
 
     assert len(set(parent.pids)) > 8  # Ray has at least four of its own
     parent.process.kill()
@@ -89,9 +107,9 @@ def test_a_killed_parent_leaves_no_ray_cluster(temp_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("doing", ["run", "with"])
-def test_ctrl_c_leaves_nothing(temp_dir: Path, doing: str) -> None:
+def test_ctrl_c_leaves_nothing(temp_dir: Path, start_parent: StartParent, doing: str) -> None:
     """SIGINT to the parent's process group ends the parent, which ends all: none dies half."""
-    parent = Parent(doing)
+    parent = start_parent(doing)
     os.killpg(parent.process.pid, signal.SIGINT)
 
     assert parent.finish() == -signal.SIGINT
@@ -99,23 +117,23 @@ def test_ctrl_c_leaves_nothing(temp_dir: Path, doing: str) -> None:
 
 
 @pytest.mark.parametrize(("end", "status"), [("raise", 1), ("exit", 0), ("exit-in-thread", 0)])
-def test_a_parent_that_ends_leaves_nothing(temp_dir: Path, end: str, status: int) -> None:
+def test_a_parent_that_ends_leaves_nothing(
+    temp_dir: Path, start_parent: StartParent, end: str, status: int
+) -> None:
     """An exception, or the end of a program that never called close(), ends the gang."""
-    parent = Parent(end)
+    parent = start_parent(end)
 
     assert parent.finish() == status
     assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
 
 
-def test_a_forgotten_gang_is_ended(temp_dir: Path) -> None:
+def test_a_forgotten_gang_is_ended(temp_dir: Path, start_parent: StartParent) -> None:
     """A gang that nobody refers to any more is ended while its parent lives on."""
-    parent = Parent("forget")
+    parent = start_parent("forget")
     parent.stdout.readline()
 
     assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
     assert is_alive(parent.process.pid)
-    parent.process.kill()
-    parent.finish()
 
 
 def _run_once(gang: Gang) -> None:
