@@ -88,7 +88,7 @@ def _to_json(value: object) -> object:
         if array.dtype.hasobject:
             raise TypeError(f"an array of {array.dtype} cannot be recorded")
         # Extension types (bfloat16) have no typestring of their own: their name says what they are.
-        dtype = array.dtype.str if array.dtype.isbuiltin == 1 else array.dtype.name
+        dtype = array.dtype.name if array.dtype.isbuiltin == 2 else array.dtype.str
         content = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
         return {"dtype": dtype, "shape": array.shape, "base64": content}
     raise TypeError(f"a value of type {type(value).__name__} cannot be recorded")

@@ -65,6 +65,7 @@ def test_numpy_scalars_come_back_as_numbers(recorder: Recorder, path: Path, valu
         np.arange(6)[::-2],
         np.array(["ab", "c"]),
         np.array([1.5, -2.0], ml_dtypes.bfloat16),
+        np.array([1.5, -2.0], ml_dtypes.float8_e5m2),
         np.array(["2020-01-01"], "datetime64[D]"),
     ],
     ids=lambda array: str(array.dtype),
