@@ -54,7 +54,9 @@ class Decider:
         else:
             judged, broken = self._run(planned)
             verdicts = {clause: (v.kind, v.words) for clause, v in judged.items()}
-            self._hangs.update(c for c, v in judged.items() if v.kind == "hang")
+            # One that spins for ever is busy up to the deadline, so it is never said to hang.
+            endless = ("hang",) if broken else ("hang", "undecided")
+            self._hangs.update(c for c, v in judged.items() if v.kind in endless)
         results = [_result(planned, item, c, *verdict) for c, verdict in verdicts.items()]
         item.user_properties.append(("conformance", [asdict(r) for r in results]))
         if why:
@@ -80,7 +82,7 @@ class Decider:
             return f"the subject has no argument {lacks}"
         tired = [c for c in planned.case.clauses if self._hangs[c] >= ENOUGH_HANGS]
         if tired and len(tired) == len(planned.case.clauses):
-            return f"not run: {ENOUGH_HANGS} cases of {', '.join(tired)} hung before it"
+            return f"not run: {ENOUGH_HANGS} cases of {', '.join(tired)} did not end before it"
         return ""
 
 

@@ -51,6 +51,18 @@ def _objects(cells: list[object]) -> Array:
     return out
 
 
+def _extreme(column: Column, process: int, rows: NDArray[np.int64]) -> Array:
+    """The ends of the dtype's range in turns; of a float, what is no number too."""
+    dtype = np.dtype(column.dtype)
+    if dtype.kind == "f":
+        floats = np.finfo(dtype)
+        values = [np.nan, floats.max, np.inf, floats.tiny, -np.inf, floats.min]
+    else:
+        integers = np.iinfo(dtype)
+        values = [integers.max, integers.min, 0]
+    return np.array(values, dtype)[(rows + process) % len(values)]
+
+
 def _late(_column: Column, process: int, rows: NDArray[np.int64]) -> Array:
     code = _code("int64", process, rows)
     return np.where(rows >= 5, code + 2**31, code)
@@ -64,6 +76,7 @@ _MAKERS: dict[str, Callable[[Column, int, NDArray[np.int64]], Array]] = {
     "big": lambda _c, p, r: _code("int64", p, r) + 2**31,
     "huge": lambda _c, p, r: _code("int64", p, r) * 2**40,
     "big_from_row_5": _late,
+    "extreme": _extreme,
     "beyond_float32": lambda _c, p, r: _code("int64", p, r) * 1e300,
     "string": lambda _c, p, r: np.array([f"p{p}r{i}" for i in r.tolist()], "U12"),
     "object": lambda _c, p, r: _objects([{"p": p, "r": i} for i in r.tolist()]),

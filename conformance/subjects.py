@@ -44,7 +44,7 @@ class Subject:
             found: Any = importlib.import_module(module)
             for part in attribute.split("."):
                 found = getattr(found, part)
-        except Exception as error:  # a module may raise anything
+        except (Exception, SystemExit) as error:  # a module may raise anything
             raise SubjectError(
                 f"subject {self.name!r}: {target} cannot be loaded ({error}); give one of "
                 f"{', '.join(NAMED)} or module:attribute, importable from the working directory"
@@ -55,7 +55,11 @@ class Subject:
 
     def lacks(self, case: Case) -> str:
         """Why this subject cannot run the case: the name of an argument that it does not have."""
-        signature = inspect.signature(self._import(self.arguments or self.target))
+        found = self._import(self.arguments or self.target)
+        try:
+            signature = inspect.signature(found)
+        except ValueError:  # a builtin need not tell: its answer to the call does
+            return ""
         if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
             return ""
         given = {name for p in (0, *case.own_options) for name in case.options_of(p)}

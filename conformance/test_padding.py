@@ -22,6 +22,10 @@ def cases(t: Topology) -> Iterator[Case]:
     yield Case(
         "value-float", ("PAD-1",), shards(t, (4, 3), columns=(X,)), options=one | {"paddings": 0.5}
     )
+    # What a test of truth takes for no padding at all.
+    yield Case("value-zero", ("PAD-1",), shards(t, (4, 1)), options=one | {"paddings": 0})
+    zeros = one | {"paddings": {"id": 0, "x": 0.0, "u8": 0, "flag": False}}
+    yield Case("mapping-zero", ("PAD-2",), shards(t, (4, 1), columns=several), options=zeros)
     yield Case(
         "value-image",
         ("PAD-1",),

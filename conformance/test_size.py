@@ -27,6 +27,8 @@ def cases(t: Topology) -> Iterator[Case]:
         uneven = shards(t, (4, 4, 4), (4, 2, 4))
         yield Case("pieces-short-middle-on-one", ("SIZE-1",), uneven, options=dropped)
         yield Case("pieces-differ", ("SIZE-1",), shards(t, (1, 7), (3, 5), at=0), options=padded)
+    # Without `batch_size` it is Ray's 256.
+    yield Case("size-default", ("SIZE-1",), shards(t, (300,)), options={"paddings": PADDING})
     for size in (0, -B, *([t.devices + 1] if t.devices > 1 else [])):
         name = f"batch-size-{'minus-' if size < 0 else ''}{abs(size)}"
         yield Case(name, ("SIZE-2",), shards(t, (4,)), options={"batch_size": size})

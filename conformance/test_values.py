@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from conformance.deciding import Decide
 from conformance.model import ID, PADDING, Case, Column, Topology, Use, X
 from conformance.plan import Planned
@@ -15,6 +17,8 @@ def cases(t: Topology) -> Iterator[Case]:
     plain = {"batch_size": B}
     every = tuple(Column(f"c_{d}", d) for d in DTYPES)
     yield Case("kept", ("DTYPE-1", "VALUE-1"), shards(t, (4, 4), columns=every), options=plain)
+    ends = tuple(Column(f"c_{d}", d, values="extreme") for d in DTYPES if d != "bool")
+    yield Case("extremes", ("VALUE-1",), shards(t, (4, 4), columns=ends), options=plain)
     wide = (ID, Column("i", "int64"), Column("f", "float64", (2,)))
     yield Case("wide-that-fit", ("VALUE-1",), shards(t, (4, 4), columns=wide), options=plain)
     image = (ID, Column("img", "uint8", (4, 4, 3)), Column("m", "float32", (2, 1)))
@@ -31,6 +35,19 @@ def cases(t: Topology) -> Iterator[Case]:
         yield Case(
             f"one-{dtype}", ("DTYPE-2",), shards(t, (4, 4), columns=columns), options=options
         )
+    # Users give dtypes, not names of dtypes.
+    yield Case(
+        "one-not-by-name",
+        ("DTYPE-2",),
+        shards(t, (4, 4)),
+        options=plain | {"dtypes": np.dtype("float32")},
+    )
+    yield Case(
+        "mapping-not-by-name",
+        ("DTYPE-3",),
+        shards(t, (4, 4)),
+        options=plain | {"dtypes": {"id": np.dtype("int16"), "x": np.dtype("float16")}},
+    )
     for dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         columns = (Column("i", "float16"), Column("j", "float16"))
         given = shards(t, (4, 4), columns=columns)

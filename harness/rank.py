@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -104,7 +105,7 @@ def _raised(error: BaseException) -> dict[str, Any]:
         "mro": tuple(_name(cls) for cls in type(error).__mro__),
         "message": _text(lambda: str(error)),
         "traceback": _text(lambda: "".join(traceback.format_exception(error))),
-        "notes": tuple(str(note) for note in getattr(error, "__notes__", ())),
+        "notes": _notes(error),
     }
 
 
@@ -114,10 +115,18 @@ def _name(cls: type) -> str:
     )
 
 
+def _notes(error: BaseException) -> tuple[str, ...]:
+    # Meant to be a list of strings, but anybody may set it to anything.
+    notes = getattr(error, "__notes__", ())
+    each = notes if isinstance(notes, list | tuple) else [notes]
+    return tuple(_text(partial(str, note)) for note in each)
+
+
 def _text(make: Callable[[], str]) -> str:
     try:
-        return make()
-    except Exception as error:  # noqa: BLE001 - an exception may fail to describe itself
+        # A subclass of str might not travel: join makes it a plain one.
+        return "".join([make()])
+    except BaseException as error:  # noqa: BLE001 - an exception may fail to describe itself
         return f"<no text: {type(error).__name__}>"
 
 

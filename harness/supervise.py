@@ -157,7 +157,7 @@ def _outcome_of_end(session: Session, told: _Told) -> Outcome:
         return Raised(**common, **report)
     try:
         value = pickle.loads(report["value"])
-    except Exception as error:  # noqa: BLE001 - unpickling runs code of any class
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - unpickling runs code of any class
         kind = type(error).__qualname__
         return Raised(
             **common,

@@ -141,6 +141,44 @@ def raise_hostile() -> NoReturn:
     raise HostileError
 
 
+class _Words(str):
+    """A text that cannot travel."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError
+
+
+class _HostileNote:
+    """A note that ends whoever reads it."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class StrangeError(Exception):
+    """Has texts and notes that few expect."""
+
+    def __str__(self) -> str:
+        return _Words("strange")
+
+
+def raise_strange(*, notes_are_a_list: bool) -> NoReturn:
+    """Raise an error with such texts and notes."""
+    error = StrangeError()
+    notes: Any = [_HostileNote(), "row 3"] if notes_are_a_list else 5
+    error.__notes__ = notes
+    raise error
+
+
+class ExitsOnArrival:
+    """Ends whoever makes it again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sys.exit, (3,)
+
+
 def raise_chained() -> None:
     """Raise an error that has a cause."""
     try:

@@ -288,6 +288,29 @@ def test_an_error_that_fails_to_describe_itself_is_still_an_outcome(gang: Gang) 
         assert outcome.message == "<no text: RuntimeError>"
 
 
+@pytest.mark.parametrize(
+    ("notes_are_a_list", "notes"), [(True, ("<no text: SystemExit>", "row 3")), (False, ("5",))]
+)
+def test_strange_texts_and_notes_of_an_error_still_arrive(
+    gang: Gang, notes_are_a_list: bool, notes: tuple[str, ...]
+) -> None:
+    """The rank has raised, and not died, whatever classes the error's texts have."""
+    outcomes = gang.run(cases.raise_strange, notes_are_a_list=notes_are_a_list)
+
+    for outcome in outcomes:
+        assert isinstance(outcome, Raised)
+        assert (outcome.message, outcome.notes) == ("strange", notes)
+
+
+def test_a_value_that_exits_when_loaded_does_not_end_the_parent(gang: Gang) -> None:
+    """It counts as raised, as any value that the parent cannot make again."""
+    outcomes = gang.run(cases.ExitsOnArrival)
+
+    for outcome in outcomes:
+        assert isinstance(outcome, Raised)
+        assert outcome.type == "SystemExit"
+
+
 def test_large_values_travel_both_ways(gang: Gang) -> None:
     """Forty megabytes each way arrive whole."""
     content = np.arange(5_000_000)
