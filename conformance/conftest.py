@@ -90,11 +90,16 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from error
     option = config.option
     config.stash[_SUBJECT] = subject
-    config.stash[_KINDS] = _kinds(option.sources)
+    kinds = config.stash[_KINDS] = _kinds(option.sources)
+    if not set(subject.kinds) & set(kinds):
+        raise pytest.UsageError(
+            f"--sources {option.sources!r}: subject {subject.name!r} reads only "
+            f"{', '.join(subject.kinds)}"
+        )
     config.stash[_TOPOLOGIES] = [
         Topology(p, d)
-        for p in _numbers("--processes", option.processes)
-        for d in _numbers("--devices", option.devices)
+        for p in dict.fromkeys(_numbers("--processes", option.processes))
+        for d in dict.fromkeys(_numbers("--devices", option.devices))
     ]
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(config), "conformance-report")
@@ -197,11 +202,30 @@ class _Collector:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._results: list[Result] = []
+        self._planned = 0
+        self._lost: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the results that a finished test carries."""
+        found = results_of(report.user_properties)
         if report.when == "call" or (report.when == "setup" and report.skipped):
-            self._results += results_of(report.user_properties)
+            self._results += found
+        # A case whose worker crashed, or whose set-up failed, has nothing to say of its clauses.
+        if report.failed and not found:
+            self._lost.append(report.nodeid)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Know how many cases there should be; with workers, only they do."""
+        self._planned = len(session.items)
+
+    def _missing(self) -> str:
+        """Words for cases that say nothing, so that a pass is not read for more than it is."""
+        ran = len({r.nodeid for r in self._results})
+        if self._lost:
+            return f"{len(self._lost)} cases gave no verdict: {', '.join(self._lost[:3])}"
+        if ran < self._planned:
+            return f"the run was stopped: {ran} of {self._planned} cases ran"
+        return ""
 
     def _reports(self) -> list[report.ClauseReport]:
         option = self._config.option
@@ -218,13 +242,12 @@ class _Collector:
         if self._config.option.collectonly:
             return
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            status = report.exit_status(self._reports())
+            status = 1 if self._lost else report.exit_status(self._reports())
             session.exitstatus = max(status, exitstatus) if exitstatus else status
         directory = self._config.option.report
         if directory:
-            text = report.as_json(
-                self._reports(), self._config.option.subject, _environment(self._config)
-            )
+            environment = _environment(self._config) | {"missing": self._missing()}
+            text = report.as_json(self._reports(), self._config.option.subject, environment)
             report.write(text, Path(directory, "report.json"))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -237,6 +260,8 @@ class _Collector:
         reports = self._reports()
         if not reports:
             terminalreporter.line("no clause was decided")
+        if missing := self._missing():
+            terminalreporter.line(f"{missing}; a pass below speaks of the others alone")
         report.show(
             reports, _again(option), terminalreporter._tw._file, terminalreporter._tw.fullwidth
         )

@@ -141,6 +141,17 @@ def test_the_command_runs_that_case_again(folder: Path, broken: dict[str, Ended]
     assert ended.clauses == broken["doubles"].clauses
 
 
+def test_a_stopped_run_says_what_did_not_run(folder: Path) -> None:
+    """After ``-x`` the table says that the passes it shows are not those of all cases."""
+    many = ("conformance/test_count.py", "-x", *ONE, "--subject", "subjects:doubles")
+    with started(folder, *many) as run:
+        ended = run.wait()
+
+    assert ended.status not in (0, 6), ended.output
+    assert "the run was stopped: 1 of " in ended.output
+    assert "a pass below speaks of the others alone" in ended.output
+
+
 def test_workers_do_not_change_the_report(folder: Path) -> None:
     """With ``-n 2`` the clauses, verdicts, counts, cases and words are the same as without."""
     chosen = (*EVEN, "--processes", "1,2", "--subject", "subjects:doubles")
@@ -161,6 +172,7 @@ def test_workers_do_not_change_the_report(folder: Path) -> None:
         ("--processes", "2,0", "'2,0': give whole numbers of 1 or more"),
         ("--devices", "one", "'one': give whole numbers of 1 or more"),
         ("--sources", "memroy", "'memroy'"),
+        ("--subject=ray", "--sources=memory", "subject 'ray' reads only ray"),
     ],
 )
 def test_wrong_options_start_nothing(tmp_path: Path, option: str, value: str, words: str) -> None:
