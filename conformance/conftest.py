@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -108,6 +109,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if option.tbstyle == "auto":
         # The table at the end has the words of each clause; a wall of failures would hide it.
         config.option.tbstyle = "no"
+        # ... and so would the list of failures again, or warnings.
+        option.reportchars = ""
+        option.disable_warnings = True
     # A warning of some release of Ray or JAX is no verdict on a subject.
     config.addinivalue_line("filterwarnings", "default")
     config.addinivalue_line("markers", "xdist_group(name): tests that one xdist worker runs")
@@ -177,9 +181,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [
         f"subject: {config.option.subject}",
         f"versions: {versions}",
-        f"processes: {e['processes']}; devices of each: {e['devices']}",
-        f"sources: {e['sources']}; level: {e['level']}; seed: {e['seed']}",
+        f"processes: {_listed(e['processes'])}; devices of each: {_listed(e['devices'])}",
+        f"sources: {_listed(e['sources'])}; level: {e['level']}; seed: {e['seed']}",
     ]
+
+
+def _listed(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items))
 
 
 def _environment(config: pytest.Config) -> dict[str, Any]:
@@ -188,9 +196,9 @@ def _environment(config: pytest.Config) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **versions},
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        "processes": config.option.processes,
-        "devices": config.option.devices,
-        "sources": config.option.sources,
+        "processes": sorted({t.processes for t in config.stash[_TOPOLOGIES]}),
+        "devices": sorted({t.devices for t in config.stash[_TOPOLOGIES]}),
+        "sources": [k for k in config.stash[_KINDS] if k in config.stash[_SUBJECT].kinds],
         "level": config.option.level,
         "seed": "none, every case is fixed",
     }
@@ -262,14 +270,29 @@ class _Collector:
             terminalreporter.line("no clause was decided")
         if missing := self._missing():
             terminalreporter.line(f"{missing}; a pass below speaks of the others alone")
-        report.show(
-            reports, _again(option), terminalreporter._tw._file, terminalreporter._tw.fullwidth
-        )
+        writer = terminalreporter._tw
+        # A log has no width of its own, and 80 columns would cut what each clause asks.
+        width = writer.fullwidth if writer._file.isatty() else max(writer.fullwidth, 140)
+        report.show(reports, _again(option), writer._file, width)
 
 
 def _again(option: Any) -> str:
-    """What runs one case again, with places for its test, processes and devices."""
+    """What runs one case again, with places for its test, processes and devices.
+
+    It can be pasted where the run was started: with the same interpreter, and with the path on
+    which a subject from elsewhere was found.
+    """
+    words = [_short(sys.executable), "-m", "pytest"]
+    path = os.environ.get("PYTHONPATH", "").strip(os.pathsep)
+    if ":" in option.subject and path:
+        words.insert(0, f"PYTHONPATH={shlex.quote(path)}")
     subject = shlex.quote(option.subject)
-    return (
-        f"pytest '{{nodeid}}' --subject {subject} --processes {{processes}} --devices {{devices}}"
-    )
+    words += ["'{nodeid}'", "--subject", subject]
+    return " ".join([*words, "--processes {processes} --devices {devices}"])
+
+
+def _short(executable: str) -> str:
+    """The interpreter, as seen from the working directory if it is below it."""
+    path = Path(executable)
+    below = path.is_relative_to(Path.cwd())
+    return shlex.quote(str(path.relative_to(Path.cwd()) if below else path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -58,7 +59,7 @@ class Decider:
             endless = ("hang",) if broken else ("hang", "undecided")
             self._hangs.update(c for c, v in judged.items() if v.kind in endless)
         results = [_result(planned, item, c, *verdict) for c, verdict in verdicts.items()]
-        item.user_properties.append(("conformance", [asdict(r) for r in results]))
+        item.user_properties.append(("conformance", json.dumps([asdict(r) for r in results])))
         if why:
             pytest.skip(why)
         if broken:
@@ -103,4 +104,6 @@ def _result(planned: Planned, item: pytest.Item, clause: str, verdict: str, word
 
 def results_of(properties: list[tuple[str, Any]]) -> list[Result]:
     """The results that a test report carries."""
-    return [Result(**r) for name, rows in properties if name == "conformance" for r in rows]
+    return [
+        Result(**r) for name, rows in properties if name == "conformance" for r in json.loads(rows)
+    ]

@@ -40,7 +40,7 @@ class Ended:
     @property
     def again(self) -> list[str]:
         """The arguments of the first command that the output offers to run a case again."""
-        command = re.search(r"^ *again: pytest (.*)$", self.output, re.MULTILINE)
+        command = re.search(r"^ *again: .* -m pytest (.*)$", self.output, re.MULTILINE)
         assert command is not None, self.output
         return shlex.split(command[1])
 

@@ -195,7 +195,7 @@ def test_json_of_a_skip_has_the_reason() -> None:
 def test_results_travel_in_a_test_report() -> None:
     """What a worker hangs on a test comes back as it was; other properties are passed over."""
     given = _result("fail", words="got [4, 0], expected [4]")
-    properties = [("other", 1), ("conformance", [vars(given)])]
+    properties = [("other", 1), ("conformance", json.dumps([vars(given)]))]
 
     assert results_of(properties) == [given]
 

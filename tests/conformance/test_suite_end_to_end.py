@@ -87,7 +87,7 @@ def test_a_right_subject_exits_with_0_and_a_whole_report(folder: Path) -> None:
     assert ended.status == 0, ended.output
     assert ended.report is not None
     assert ended.report["subject"] == "reference"
-    assert ended.report["environment"]["processes"] == "2"
+    assert ended.report["environment"]["processes"] == [2]
     assert ended.report["environment"]["versions"]["jax"]
     assert {i: (c["verdict"], c["counts"]) for i, c in ended.clauses.items()} == {
         "COUNT-1": ("pass", {"pass": 1}),
