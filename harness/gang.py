@@ -137,6 +137,8 @@ class Gang:
             raise ValueError(
                 f"per_rank must have one tuple a rank: {self.processes}, not {len(per_rank)}"
             )
+        if per_rank is not None and not all(isinstance(own, tuple | list) for own in per_rank):
+            raise ValueError(f"per_rank must have one tuple of arguments a rank, not {per_rank!r}")
         with self._exclusively("run"):
             session = self._live_session()
             call = _call(fn, args, kwargs, per_rank, self.processes)
@@ -195,7 +197,12 @@ class Gang:
             self._end_session(self._session)
         if self._session is None:
             self._restarts += 1
-            session = self._backend.start(self._topology)
+            try:
+                session = self._backend.start(self._topology)
+            except Exception as error:
+                if self._closed:
+                    raise RuntimeError(_CLOSED) from error
+                raise
             self._session = session
             for call in self._prepared.values():
                 self._prepare(session, _encode(session, call))
