@@ -24,10 +24,11 @@ def cases(t: Topology) -> Iterator[Case]:
     yield Case("absent-last", ("PEER-1",), long, options=limited, use=absent)
     absent = Use(absent=(0,), step=False)
     yield Case("absent-first", ("PEER-1",), long, options=limited, use=absent)
+    # In memory alone: an actor that ends sets Ray's own recovery going beside what is judged here.
     killed = Use(lost={last: "SIGKILL"}, step=False)
-    yield Case("killed", ("PEER-2",), long, options=limited, use=killed)
+    yield Case("killed", ("PEER-2",), long, options=limited, use=killed, kinds=("memory",))
     stopped = Use(lost={last: "SIGSTOP"}, step=False)
-    yield Case("stopped", ("PEER-3",), long, options=limited, use=stopped)
+    yield Case("stopped", ("PEER-3",), long, options=limited, use=stopped, kinds=("memory",))
     ahead = Use(epochs=2, leave={last: 1}, step=False)
     yield Case("next-epoch-alone", ("EPOCH-4",), long, options=limited, use=ahead)
     pair = shards(t, (4, 4, 4), (4, 2))
