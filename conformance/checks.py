@@ -15,7 +15,7 @@ from conformance.checks_extended import (
 )
 from conformance.checks_placement import moved, shape, sharding, shares, sums
 from conformance.checks_rows import dtypes, once, own_rows, padding, real_first, sizes, values
-from conformance.checks_split import split_alike, split_ends, split_once
+from conformance.checks_split import split_ends, split_once
 from conformance.trial import Check
 
 #: Without these nothing else is shown: the batches that there should be, and the right ending.
@@ -76,7 +76,7 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "TWO-3": (own_or_error,),
     "PEER": (peers_lost,),
     "EPOCH-4": (all_error,),
-    "SPLIT-4": (split_alike,),
+    "SPLIT-4": (alike,),
     "SPLIT": (split_ends, split_once),
     "SPLIT-3": (split_ends,),
 }

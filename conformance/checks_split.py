@@ -13,14 +13,6 @@ from conformance.sources import SPLIT_COLUMNS, split_rows
 from conformance.trial import Trial, endings
 
 
-def split_alike(trial: Trial) -> str:
-    """All processes get the same number of batches and end alike, whichever way."""
-    epochs = [s.epochs.get(0, SeenEpoch()) for s in trial.seen]
-    if len({(e.count, e.how) for e in epochs}) > 1 or epochs[0].how not in ("stop", "error"):
-        return f"the processes should all yield, or all raise, alike: {endings(epochs)}"
-    return ""
-
-
 def split_ends(trial: Trial) -> str:
     """All processes stop after the same number of batches of the same sizes."""
     epochs = [s.epochs.get(0, SeenEpoch()) for s in trial.seen]
