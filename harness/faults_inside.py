@@ -37,7 +37,7 @@ class _Armed:
         while (fault := self._next(phase, batch)) is not None:
             at = {} if batch is None else {"batch": batch}
             own = {k: v for k, v in asdict(fault).items() if k not in ("rank", "batch", "phase")}
-            rank.record("fault", fault=fault.kind, phase=phase, **at, **own)
+            rank.record("fault", fault=fault.kind, point=phase, **at, **own)
             leave |= self._happen(fault)
         return leave
 

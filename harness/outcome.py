@@ -173,6 +173,28 @@ class Undecided(Outcome):
         return f"Rank {self.rank} was undecided {self._after()}: {self.why}."
 
 
+def state_of(outcome: Outcome) -> str:
+    """Say in few words how a rank ended, or that it has not: `died by SIGKILL`, `hung`."""
+    match outcome:
+        case Raised():
+            return f"raised {outcome.type}"
+        case Died(signal=str()):
+            return f"died by {outcome.signal}"
+        case Died(exit_status=int()):
+            return f"died with exit status {outcome.exit_status}"
+        case Died():
+            return "died"
+        case Hung(stopped=True) | Undecided(stopped=True):
+            return "stopped"
+        case Hung():
+            return "hung"
+        case Undecided(busy=True):
+            return "undecided, busy"
+        case Undecided():
+            return "undecided"
+    return "returned"
+
+
 def describe_event(event: Event | None) -> str:
     """Name an event in few words: `event #12 'batch' (k=2)`."""
     if event is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from harness.outcome import Died, Hung, Outcome, Raised, Undecided, describe_event
+from harness.outcome import Hung, Outcome, Undecided, describe_event, state_of
 from harness.stacks import fold, ranks_text
 
 if TYPE_CHECKING:
@@ -67,29 +67,11 @@ def _waits(found: Verdict, width: int) -> str:
 def _ranks(outcomes: tuple[Outcome, ...], width: int) -> str:
     groups: dict[str, list[int]] = {}
     for outcome in outcomes:
-        text = f"{_state(outcome)} after {describe_event(outcome.last_event)}"
+        text = f"{state_of(outcome)} after {describe_event(outcome.last_event)}"
         groups.setdefault(text, []).append(outcome.rank)
     return "\n".join(
         _cut(f"  {ranks_text(ranks)}: {text}", width) for text, ranks in groups.items()
     )
-
-
-def _state(outcome: Outcome) -> str:
-    match outcome:
-        case Raised():
-            return f"raised {outcome.type}"
-        case Died():
-            return f"died ({outcome.signal or outcome.exit_status})"
-        case Hung(stopped=True) | Undecided(stopped=True):
-            return "stopped"
-        case Hung():
-            return "hung"
-        case Undecided(busy=True):
-            return "undecided, busy"
-        case Undecided():
-            return "undecided"
-        case _:
-            return "returned"
 
 
 def _cut(text: str, width: int) -> str:

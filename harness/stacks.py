@@ -11,7 +11,9 @@ _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? "
 _FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 _LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|^<frozen ")
 # What starts a rank's function; of no help to who wrote that.
-_HARNESS = re.compile(r"/harness/(backends/\w+|rank|rank_process|faults\w*)\.py$|^<string>$")
+_HARNESS = re.compile(
+    r"(?<!/tests)/harness/(backends/\w+|rank|rank_process|faults(_\w+)?)\.py$|^<string>$"
+)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.backends import Ended, Gone, Session
 from harness.diagnosis import View, place_of, who_waits_for_whom
-from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
+from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided, state_of
 from harness.records import Clock, parse, parse_clock
 from harness.watchdog import Sample, Watchdog
 
@@ -98,7 +98,8 @@ class Run:
         # Records first: a stopped rank is continued for its stacks, and could add to them.
         seen = {rank: self._seen(rank, elapsed_s) for rank in samples}
         stacks = self._session.stacks(list(samples))
-        views = [_view_of_end(self._outcome_of_end(told)) for told in self._told.values()]
+        ended = [self._outcome_of_end(told) for told in self._told.values()]
+        views = [View(each.rank, state_of(each), each.last_event) for each in ended]
         for rank, sample in samples.items():
             state = "waits"
             if sample.stopped:
@@ -150,21 +151,6 @@ class Run:
             "host": "" if clock is None else clock.host,
             "start_s": self._start_s if same or clock is None else clock.t_s,
         }
-
-
-def _view_of_end(outcome: Outcome) -> View:
-    match outcome:
-        case Raised():
-            state = f"raised {outcome.type}"
-        case Died(signal=str()):
-            state = f"died by {outcome.signal}"
-        case Died(exit_status=None):
-            state = "died"
-        case Died():
-            state = f"died with exit status {outcome.exit_status}"
-        case _:
-            state = "returned"
-    return View(outcome.rank, state, outcome.last_event)
 
 
 def _outcome_of_report(ended: Ended, common: dict[str, Any]) -> Outcome:

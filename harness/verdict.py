@@ -6,13 +6,13 @@ It is made of outcomes and flight records alone, so it can be made again from wh
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.diagnosis import place_of
-from harness.outcome import Died, Finished, Hung, Outcome, Raised, Returned, Undecided
-from harness.records import Event
+from harness.mismatch import counts_of, uneven, unlike
+from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided, state_of
 from harness.screen import screen
 from harness.stacks import ranks_text
 
@@ -152,20 +152,11 @@ def verdict(outcomes: Sequence[Outcome], *, follows: Collection[str] = ()) -> Ve
         "waiting": waiting,
         "outcomes": tuple(outcomes),
     }
-    found = _shapes(outcomes)
+    found = unlike(outcomes)
     if found is not None and not (causes and causes[0].at_s < found[0]):
         return Verdict(**found[1], **common)
     named = _cause(causes, outcomes) if causes else _no_cause(failures, waiting, outcomes)
     return Verdict(**named, **common)
-
-
-def batches_of(outcome: Outcome) -> dict[int, dict[int, Event]]:
-    """Give the `batch` events of a rank's record: by epoch, then by number."""
-    found: dict[int, dict[int, Event]] = {}
-    for event in outcome.events:
-        if event.kind == "batch" and event.batch is not None:
-            found.setdefault(event.epoch, {})[event.batch] = event
-    return found
 
 
 def _failures(outcomes: Sequence[Outcome], follows: Collection[str]) -> list[Failure]:
@@ -189,12 +180,9 @@ def _failures(outcomes: Sequence[Outcome], follows: Collection[str]) -> list[Fai
                 what = f"{o.type}: {o.message}"
                 found.append(Failure(o.rank, at_s, what, o.type, batch, phase, o.traceback, after))
             case Died():
-                how = f"by {o.signal}" if o.signal else f"with exit status {o.exit_status}"
-                if o.signal is None and o.exit_status is None:
-                    how = "for a reason that is not known"
                 after = o.after is not None
                 found.append(
-                    Failure(o.rank, o.elapsed_s, f"died {how}", "died", batch, phase, follows=after)
+                    Failure(o.rank, o.elapsed_s, state_of(o), "died", batch, phase, follows=after)
                 )
             case Hung(stopped=True) | Undecided(stopped=True):
                 at_s = o.elapsed_s if o.stopped_s is None else o.stopped_s
@@ -238,8 +226,8 @@ def _cause(causes: Sequence[Failure], outcomes: Sequence[Outcome]) -> dict[str, 
         return {**named, "word": "stopped"}
     raised = all(isinstance(o, Raised) and o.type == first.kind for o in outcomes)
     if raised and len(alike) == len(outcomes):
-        counts = _counts(outcomes)
-        if len(set(counts)) == 1:
+        counts = counts_of(outcomes)
+        if all(each == counts[0] for each in counts):
             return {**named, "word": "common error"}
     return {**named, "word": "one-sided error"}
 
@@ -249,7 +237,7 @@ def _no_cause(
 ) -> dict[str, Any]:
     """Judge a run in which no rank failed by itself."""
     returned = [o for o in outcomes if isinstance(o, Returned)]
-    counted = _uneven(outcomes)
+    counted = uneven(outcomes)
     if counted is not None:
         return counted
     if len(returned) == len(outcomes):
@@ -324,7 +312,9 @@ def _missing_tasks(message: str) -> list[int]:
     named = _TASKS.search(message)
     if named is None:
         return []
-    return [int(number) for number in re.findall(r"(?:task:|\b)(\d+)\b", named["names"])]
+    # Some versions of JAX give numbers, some `/job:jax_worker/replica:0/task:3`.
+    names = named["names"]
+    return [int(n) for n in re.findall(r"task:(\d+)" if "task:" in names else r"\d+", names)]
 
 
 def _behind(waiting: Sequence[Wait]) -> set[int]:
@@ -338,89 +328,6 @@ def _behind(waiting: Sequence[Wait]) -> set[int]:
 
 def _least(waiting: Sequence[Wait]) -> int | None:
     return min((wait.batch for wait in waiting if wait.batch is not None), default=None)
-
-
-def _counts(outcomes: Sequence[Outcome]) -> list[dict[int, int]]:
-    return [{epoch: len(b) for epoch, b in batches_of(o).items()} for o in outcomes]
-
-
-def _uneven(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """Find the first epoch in which a rank is through with fewer batches than another has."""
-    counts = _counts(outcomes)
-    for epoch in sorted({epoch for each in counts for epoch in each}):
-        most = max(each.get(epoch, 0) for each in counts)
-        short = {
-            o.rank: own.get(epoch, 0)
-            for o, own in zip(outcomes, counts, strict=True)
-            if own.get(epoch, 0) < most and _is_through(o, epoch)
-        }
-        if short:
-            least = min(short.values())
-            name = f"epoch {epoch}: " if len({e for each in counts for e in each}) > 1 else ""
-            each = "; ".join(
-                f"{ranks_text(ranks)} {count}"
-                for count, ranks in _by_value({r: c.get(epoch, 0) for r, c in enumerate(counts)})
-            )
-            return {
-                "word": "count mismatch",
-                "ranks": tuple(sorted(short)),
-                "batch": least,
-                "because": f"{name}batches of each: {each}",
-            }
-    return None
-
-
-def _by_value(values: Mapping[int, Any]) -> list[tuple[Any, list[int]]]:
-    groups: dict[str, tuple[Any, list[int]]] = {}
-    for rank, value in sorted(values.items()):
-        groups.setdefault(repr(value), (value, []))[1].append(rank)
-    return list(groups.values())
-
-
-def _is_through(outcome: Outcome, epoch: int) -> bool:
-    return isinstance(outcome, Finished) or any(
-        event.kind == "end" and event.epoch == epoch for event in outcome.events
-    )
-
-
-def _shapes(outcomes: Sequence[Outcome]) -> tuple[float, dict[str, Any]] | None:
-    """Find the first batch whose global shapes or dtypes differ, and when it was complete."""
-    seen: dict[tuple[int, int], dict[int, Event]] = {}
-    for outcome in outcomes:
-        for epoch, batches in batches_of(outcome).items():
-            for number, event in batches.items():
-                seen.setdefault((epoch, number), {})[outcome.rank] = event
-    for (_, number), events in sorted(seen.items()):
-        for field, word in (("shapes", "shape mismatch"), ("dtypes", "dtype mismatch")):
-            told = {r: e.fields[field] for r, e in events.items() if field in e.fields}
-            groups = _by_value(told)
-            if len(groups) > 1:
-                odd = min(groups, key=lambda group: (len(group[1]), -group[1][0]))[1]
-                at_s = max(events[r].t_s - outcomes[r].start_s for r in told)
-                return at_s, {
-                    "word": word,
-                    "ranks": tuple(odd),
-                    "batch": number,
-                    "because": _differ(groups),
-                }
-    return None
-
-
-def _differ(groups: Sequence[tuple[Any, list[int]]]) -> str:
-    """Say what differs, by column where the values are mappings."""
-    if not all(isinstance(value, dict) for value, _ in groups):
-        return "; ".join(f"{ranks_text(ranks)} {value}" for value, ranks in groups)
-    columns = {column for value, _ in groups for column in value}
-    lines = []
-    for column in sorted(columns):
-        own = {
-            rank: value.get(column, "no such column") for value, ranks in groups for rank in ranks
-        }
-        parts = _by_value(own)
-        if len(parts) > 1:
-            each = "; ".join(f"{ranks_text(ranks)} {value}" for value, ranks in parts)
-            lines.append(f"column {column!r}: {each}")
-    return ". ".join(lines)
 
 
 def _line(text: str) -> str:

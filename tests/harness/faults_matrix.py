@@ -223,7 +223,9 @@ def _files() -> set[str]:
 @contextmanager
 def load(processes: int) -> Iterator[None]:
     """Keep cores busy beside the ranks."""
-    command = [sys.executable, "-I", "-S", "-c", "while True: pass"]
+    # They end with this process, however it ends.
+    program = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+    command = [sys.executable, "-I", "-S", "-c", program]
     others = [subprocess.Popen(command) for _ in range(processes)]
     try:
         yield
