@@ -51,7 +51,8 @@ def loop(meet: str, compute_s: float) -> int:
         if point("batch", k):
             return k
         rank.record("batch", batch=k, shapes={"x": [8, 4]}, dtypes={"x": "float32"})
-        end_s = time.thread_time() + (compute_s if k == AT else 0)
+        work_s = compute_s if (rank.this().rank, k) == (1, AT) else 0.0
+        end_s = time.thread_time() + work_s
         while time.thread_time() < end_s:
             pass
         rank.phase("step", k)
@@ -127,10 +128,10 @@ CASES = (
     Case("leave", (at(Leave),), (Hung, Returned), "count mismatch", because="rank 0 3; rank 1 2"),
     Case(
         "starve",
-        (at(Starve, share=0.05),),
+        (at(Starve, share=0.1),),
         (Undecided, Undecided),
         "slow",
-        compute_s=0.5,
+        compute_s=1.5,
         deadline_s=6.0,
         stall_s=6.0,
     ),

@@ -145,7 +145,7 @@ def test_shrinking_keeps_faults_that_only_fail_together() -> None:
 
 def test_what_does_not_fail_is_not_shrunk() -> None:
     """A schedule that does not fail at all raises a ValueError that shows it."""
-    with pytest.raises(ValueError, match="it does not fail(.|\n)*rank 1 at batch 3: kill"):
+    with pytest.raises(ValueError, match=r"it does not fail(.|\n)*rank 1 at batch 3: kill"):
         shrink(ALL, lambda _: False)
 
 
