@@ -59,7 +59,8 @@ def _by_value(values: Mapping[int, Any]) -> list[tuple[Any, list[int]]]:
 
 def _is_through(outcome: Outcome, epoch: int) -> bool:
     return isinstance(outcome, Returned) or any(
-        event.kind == "end" and event.epoch == epoch for event in outcome.events
+        event.kind == "end" and "type" not in event.fields and event.epoch == epoch
+        for event in outcome.events
     )
 
 

@@ -7,7 +7,7 @@ Kind and fields of an event are free. `harness.verdict` and `harness.timeline` k
 | `phase` | `phase`, `batch` | the rank now is in this phase, until the next event of this kind |
 | `batch` | `batch`, `shapes`, `dtypes` | it has this batch (from 0); global shapes, by column |
 | `error` | `type`, `message`, `traceback` | it was caught, and ended what the rank did |
-| `end` | | it has all batches of the epoch |
+| `end` | | it has all batches of the epoch; with `type` and `message`, an error ended it |
 
 Any event may have `batch`, `phase`, and `epoch` where there are several.
 """

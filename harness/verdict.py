@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from harness.diagnosis import place_of
 from harness.mismatch import counts_of, uneven, unlike
-from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided, state_of
+from harness.outcome import Died, Finished, Hung, Outcome, Raised, Returned, Undecided, state_of
 from harness.screen import screen
 from harness.stacks import ranks_text
 
@@ -164,7 +164,7 @@ def _failures(outcomes: Sequence[Outcome], follows: Collection[str]) -> list[Fai
     for o in outcomes:
         batch, phase = _standing(o)
         for event in o.events:
-            if event.kind == "error":
+            if event.kind == "error" or (event.kind == "end" and "type" in event.fields):
                 text = {k: str(event.fields.get(k, "")) for k in ("type", "message", "traceback")}
                 at_s = event.t_s - o.start_s
                 after = _is_after(text["message"], [text["type"]], follows)
@@ -224,11 +224,13 @@ def _cause(causes: Sequence[Failure], outcomes: Sequence[Outcome]) -> dict[str, 
         return {**named, "word": "died", "ranks": (first.rank,)}
     if first.kind == "stopped":
         return {**named, "word": "stopped"}
-    raised = all(isinstance(o, Raised) and o.type == first.kind for o in outcomes)
-    if raised and len(alike) == len(outcomes):
-        counts = counts_of(outcomes)
-        if all(each == counts[0] for each in counts):
-            return {**named, "word": "common error"}
+    counts = counts_of(outcomes)
+    if (
+        len(alike) == len(outcomes)
+        and all(isinstance(outcome, Finished) for outcome in outcomes)
+        and all(count == counts[0] for count in counts)
+    ):
+        return {**named, "word": "common error"}
     return {**named, "word": "one-sided error"}
 
 

@@ -163,16 +163,28 @@ def test_the_first_error_of_many_is_reported() -> None:
     ]
 
 
-def test_an_error_that_was_caught_and_recorded_counts() -> None:
+@pytest.mark.parametrize("kind", ["error", "end"])
+def test_an_error_that_was_caught_and_recorded_counts(kind: str) -> None:
     """A rank that records its error and returns is at fault, not the one that waits for it."""
     fields = {"type": "ValueError", "message": "no rows", "traceback": "Traceback ..."}
-    event = Event(3, "error", 0.5, {**fields, "batch": 2})
+    event = Event(3, kind, 0.5, {**fields, "batch": 2})
     outcomes = [hung(0), Returned(rank=1, events=(*batches(2), event))]
 
     found = verdict(outcomes)
 
     assert (found.word, found.ranks, found.batch) == ("one-sided error", (1,), 2)
     assert "ValueError: no rows" in found.headline
+
+
+def test_one_error_recorded_by_all_is_common() -> None:
+    """Where all recorded an error of one kind after as many batches, none is at fault alone."""
+    end = Event(3, "end", 0.5, {"type": "UnevenError", "message": "process 1 has fewer"})
+
+    def outcomes(*counts: int) -> list[Outcome]:
+        return [Returned(rank=r, events=(*batches(n), end)) for r, n in enumerate(counts)]
+
+    assert verdict(outcomes(2, 2)).word == "common error"
+    assert verdict(outcomes(2, 1)).word == "one-sided error"
 
 
 def test_errors_that_follow_can_be_named() -> None:
