@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -222,6 +222,31 @@ def _files() -> set[str]:
 
 
 @contextmanager
+def cluster() -> Iterator[None]:
+    """Keep a Ray cluster for gangs; fail when it has an actor or a placement group at the end."""
+    import ray
+    from ray._private.state import actors
+
+    from harness.backends.ray_cluster import enter
+
+    leave = enter()
+    try:
+        yield
+        deadline_s = time.monotonic() + LEFT_LIMIT_S
+        while (left := _alive(actors())) and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        assert not left, f"actors are left: {left}"
+        groups = ray.util.placement_group_table().values()
+        assert not [g for g in groups if g["state"] != "REMOVED"], "placement groups are left"
+    finally:
+        leave()
+
+
+def _alive(actors: dict[str, dict[str, Any]]) -> list[str]:
+    return [actor for actor, told in actors.items() if told["State"] != "DEAD"]
+
+
+@contextmanager
 def load(processes: int) -> Iterator[None]:
     """Keep cores busy beside the ranks."""
     # They end with this process, however it ends.
@@ -243,7 +268,11 @@ def campaign(
     stall_s = 1.5 if backend == "local" else 3.0
     took_s: dict[str, list[float]] = {case.name: [] for case in CASES if case.name in names}
     env: dict[str, str] = {}
-    with nothing_left(env), Gang(processes=2, backend=backend, env=env) as gang:
+    with (
+        cluster() if backend == "ray" else nullcontext(),
+        nothing_left(env),
+        Gang(processes=2, backend=backend, env=env) as gang,
+    ):
         for turn in range(times):
             for case in CASES:
                 if case.name not in took_s:
