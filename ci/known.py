@@ -182,7 +182,7 @@ def known_of(
     stem = subject.replace(":", ".")
     files = {p.name: read(p) for p in sorted(directory.glob("*.toml"))}
     own = {n: f for n, f in files.items() if f.subject == subject}
-    for name, _ in own.items():
+    for name in own:
         if not name.startswith(f"{stem}-"):
             raise KnownError(
                 f"{name}: field 'subject': {subject!r} wants the name {stem}-<version>"

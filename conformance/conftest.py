@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict
@@ -25,7 +22,7 @@ from conformance.deciding import (
     results_of,
     without_group,
 )
-from conformance.environment import environment
+from conformance.environment import again, environment
 from conformance.gangs import Gangs
 from conformance.model import Kind, Topology
 from conformance.plan import Planned, plan
@@ -352,26 +349,4 @@ class _Collector:
         writer = terminalreporter._tw
         # A log has no width of its own, and 80 columns would cut what each clause asks.
         width = writer.fullwidth if writer._file.isatty() else max(writer.fullwidth, 140)
-        report.show(reports, _again(option), writer._file, width)
-
-
-def _again(option: Any) -> str:
-    """What runs one case again, with places for its test, processes and devices.
-
-    It can be pasted where the run was started: with the same interpreter, and with the path on
-    which a subject from elsewhere was found.
-    """
-    words = [_short(sys.executable), "-m", "pytest"]
-    path = os.environ.get("PYTHONPATH", "").strip(os.pathsep)
-    if ":" in option.subject and path:
-        words.insert(0, f"PYTHONPATH={shlex.quote(path)}")
-    subject = shlex.quote(option.subject)
-    words += ["'{nodeid}'", "--subject", subject]
-    return " ".join([*words, "--processes {processes} --devices {devices}"])
-
-
-def _short(executable: str) -> str:
-    """The interpreter, as seen from the working directory if it is below it."""
-    path = Path(executable)
-    below = path.is_relative_to(Path.cwd())
-    return shlex.quote(str(path.relative_to(Path.cwd()) if below else path))
+        report.show(reports, again(option.subject), writer._file, width)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from conformance.model import Kind, Topology
@@ -39,3 +42,24 @@ def environment(
         "level": level,
         "seed": "none, every case is fixed",
     }
+
+
+def again(subject: str) -> str:
+    """What runs one case again, with places for its ``nodeid``, ``processes`` and ``devices``.
+
+    It can be pasted where the run was started: with the same interpreter, and with the path on
+    which a subject from elsewhere was found.
+    """
+    words = [interpreter(), "-m", "pytest"]
+    path = os.environ.get("PYTHONPATH", "").strip(os.pathsep)
+    if ":" in subject and path:
+        words.insert(0, f"PYTHONPATH={shlex.quote(path)}")
+    words += ["'{nodeid}'", "--subject", shlex.quote(subject)]
+    return " ".join([*words, "--processes {processes} --devices {devices}"])
+
+
+def interpreter() -> str:
+    """This interpreter, as seen from the working directory if it is below it."""
+    path = Path(sys.executable)
+    below = path.is_relative_to(Path.cwd())
+    return shlex.quote(str(path.relative_to(Path.cwd()) if below else path))
