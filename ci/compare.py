@@ -175,10 +175,8 @@ def _compared(result: Result, known: Known) -> Compared:
     if verdict == "not run":
         return Compared(result, "left out", entry)
     if entry is None:
-        states: dict[str, State] = {
-            "pass": "pass",
-            "undecided": "undecided",
-        }
+        # An argument that is lacking leaves its clause open: it was not seen to be broken.
+        states: dict[str, State] = {"pass": "pass", "undecided": "undecided", "lacks": "undecided"}
         return Compared(result, states.get(verdict, "unexpected failure"))
     if verdict in entry.outcomes:
         return Compared(result, "pass" if verdict == "pass" else "known", entry)

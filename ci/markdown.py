@@ -18,8 +18,8 @@ def as_markdown(record: Record) -> str:
     lines = [
         f"## {record.headline}",
         "",
-        f"Exit status {int(c.status)}: {c.status.words}. Profile {record.profile}, "
-        f"{record.elapsed_s:.0f} s. {versions}.",
+        f"Exit status {int(c.status)}: {c.status.words}.",
+        f"Profile {record.profile}, {record.elapsed_s:.0f} s. {versions}.",
         "",
         f"Compared with: {record.known}.",
         "",

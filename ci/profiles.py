@@ -12,8 +12,8 @@ from conformance.model import Kind
 class Profile:
     """What runs unless the command line says otherwise.
 
-    ``kinds`` that the subject does not read are passed over; if it reads none of them, those that it
-    reads are taken. ``one_a_clause``: one case of each clause on each topology, not all.
+    ``kinds`` that the subject does not read are passed over; if it reads none of them, those that
+    it reads are taken. ``one_a_clause``: one case of each clause on each topology, not all.
     """
 
     processes: Sequence[int]

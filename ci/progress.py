@@ -56,10 +56,10 @@ class Progress:
             f"{key_of(n).rpartition('::')[2]} ({now_s - since_s:.0f} s)"
             for n, since_s in seen.running.items()
         )
+        ended = len(self._keys) - len(left)
         return (
-            f"{len(self._keys) - len(left)} of {len(self._keys)} cases, {_clock(now_s - self._start_s)}"
-            f" gone, about {_clock(left_s)} left, {bad} clauses failed so far | "
-            f"{running or 'starting'}"
+            f"{ended} of {len(self._keys)} cases, {_clock(now_s - self._start_s)} gone, about "
+            f"{_clock(left_s)} left, {bad} clauses failed so far | {running or 'starting'}"
         )
 
     def end(self) -> None:
