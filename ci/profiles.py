@@ -14,12 +14,14 @@ class Profile:
 
     ``kinds`` that the subject does not read are passed over; if it reads none of them, those that
     it reads are taken. ``one_a_clause``: one case of each clause on each topology, not all.
+    ``workers``: topologies at once; all that reads from Ray is one.
     """
 
     processes: Sequence[int]
     devices: Sequence[int]
     kinds: Sequence[Kind]
     one_a_clause: bool = False
+    workers: int = 2
 
 
 PROFILES = {

@@ -20,12 +20,11 @@ from conformance.deciding import (
     Decider,
     Result,
     results_of,
-    without_group,
 )
 from conformance.environment import again, environment
 from conformance.gangs import Gangs
 from conformance.model import Kind, Topology
-from conformance.plan import Planned, plan
+from conformance.plan import Planned, gang_of, plan
 from conformance.subjects import NAMED, Subject, SubjectError, find
 
 
@@ -120,10 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
         for d in dict.fromkeys(_numbers("--devices", option.devices))
     ]
     config.stash[_CHOSEN] = _chosen(option.chosen) if option.chosen else None
-    if hasattr(config, "workerinput"):
-        # A worker reads the command line anew, which does not have what was decided here.
-        config.option.loadgroup = config.workerinput.get("loadgroup", False)
-    else:
+    if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(config), "conformance-report")
         if option.report:
             option.xmlpath = option.xmlpath or str(_writable(option.report) / "junit.xml")
@@ -135,15 +131,23 @@ def pytest_configure(config: pytest.Config) -> None:
         option.disable_warnings = True
     # A warning of some release of Ray or JAX is no verdict on a subject.
     config.addinivalue_line("filterwarnings", "default")
-    config.addinivalue_line("markers", "xdist_group(name): tests that one xdist worker runs")
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Tell each worker that a group stays on one: it can only know from here."""
-    node.workerinput["loadgroup"] = node.config.option.dist == "loadgroup"
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep all cases of one gang on one worker, told by the names of their tests.
+
+    Marks of xdist would do, but what xdist 3.8 appends to those names is lost with pytest 9.2.
+    """
+    if config.getvalue("dist") not in ("load", "loadgroup"):
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGang(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return gang_of(nodeid)
+
+    return ByGang(config, log)
 
 
 def _chosen(path: str) -> dict[str, Any]:
@@ -171,13 +175,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     found = plan(
         metafunc.module.cases, stash[_SUBJECT], stash[_TOPOLOGIES], stash[_KINDS], level, group
     )
-    params = [
-        pytest.param(
-            p, id=p.id, marks=pytest.mark.xdist_group("ray" if p.kind == "ray" else str(p.topology))
-        )
-        for p in found
-    ]
-    metafunc.parametrize("planned", params)
+    metafunc.parametrize("planned", [pytest.param(p, id=p.id) for p in found])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -266,12 +264,12 @@ class _Collector:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note that a test starts."""
-        self._note({"starts": without_group(nodeid)})
+        self._note({"starts": nodeid})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the results that a finished test carries."""
         found = results_of(report.user_properties)
-        nodeid = without_group(report.nodeid)
+        nodeid = report.nodeid
         # A case whose worker crashed, or whose set-up failed, has nothing to say of its clauses.
         if report.failed and not found:
             self._lost.append(nodeid)

@@ -131,19 +131,13 @@ def _result(
         verdict=verdict,
         words=words,
         case=case.name,
-        nodeid=without_group(item.nodeid),
+        nodeid=item.nodeid,
         processes=topology.processes,
         devices=topology.devices,
         kind=planned.kind,
         rows=sum(s.rows for s in case.shards) or sum(case.split.blocks if case.split else ()),
         why=why,
     )
-
-
-def without_group(nodeid: str) -> str:
-    """The name of a test as pytest takes it: with workers, its group stands behind the bracket."""
-    whole, bracket, _ = nodeid.rpartition("]")
-    return whole + bracket or nodeid
 
 
 def results_of(properties: list[tuple[str, Any]]) -> list[Result]:

@@ -34,6 +34,14 @@ class Planned:
         return f"{self.group}::{self.id}"
 
 
+def gang_of(test: str) -> str:
+    """Which cases must follow each other on one worker: those of a topology; on Ray all, since
+    each worker would start a cluster. From the name of a test, which ends in that of its case.
+    """
+    topology, _, kind = test.rstrip("]").rpartition("-")
+    return "ray" if kind == "ray" else topology.rpartition("-")[2]
+
+
 def plan(
     cases: Cases,
     subject: Subject,
