@@ -91,7 +91,6 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--workers",
         type=int,
-        default=1,
         choices=range(1, 17),
         metavar="N",
         help="run N topologies at once",
@@ -155,6 +154,7 @@ def _prepare(options: argparse.Namespace, given: Sequence[str]) -> Job:
     except (SubjectError, KnownError, PreviousError) as error:
         raise CouldNotRunError(str(error)) from error
     profile = PROFILES[options.profile]
+    options.workers = options.workers or profile.workers
     wanted_kinds = options.sources or profile.kinds
     kinds = [k for k in wanted_kinds if k in subject.kinds]
     if not kinds and not options.sources:
