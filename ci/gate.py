@@ -36,7 +36,7 @@ from ci.subject_version import version_of
 from ci.suite import Followed, follow
 from conformance.environment import again, environment, interpreter, versions
 from conformance.model import Kind, Topology
-from conformance.plan import Planned, plan_all
+from conformance.plan import Planned, gang_of, plan_all
 from conformance.report import write
 from conformance.subjects import NAMED, Subject, SubjectError, find
 
@@ -154,7 +154,6 @@ def _prepare(options: argparse.Namespace, given: Sequence[str]) -> Job:
     except (SubjectError, KnownError, PreviousError) as error:
         raise CouldNotRunError(str(error)) from error
     profile = PROFILES[options.profile]
-    options.workers = options.workers or profile.workers
     wanted_kinds = options.sources or profile.kinds
     kinds = [k for k in wanted_kinds if k in subject.kinds]
     if not kinds and not options.sources:
@@ -174,6 +173,9 @@ def _prepare(options: argparse.Namespace, given: Sequence[str]) -> Job:
         one_a_clause=profile.one_a_clause,
         every_hang=options.every_hang,
     )
+    # With a budget the order matters, and several workers would each have their own.
+    workers = options.workers or (1 if options.budget_minutes else profile.workers)
+    options.workers = min(workers, len({gang_of(p.id) for p in choice.planned}))
     _writable(options.report)
     command = f"{interpreter()} -m ci.gate {shlex.join(given)}"
     return Job(
