@@ -98,7 +98,7 @@ def follow(
         try:
             rest = ""
             while child.poll() is None:
-                rest = _read(lines, rest, seen)
+                rest = read_lines(lines, rest, seen)
                 tell(seen)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(_LOOK_S)
@@ -106,7 +106,7 @@ def follow(
             seen.partial = f"the gate was stopped by {stop.signal}"
         finally:
             _end(child)
-        _read(lines, rest, seen)
+        read_lines(lines, rest, seen)
     seen.partial = seen.partial or _words(child.returncode)
     return seen
 
@@ -115,7 +115,7 @@ def _path() -> str:
     return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(Path.cwd())]))
 
 
-def _read(lines: TextIO, rest: str, seen: Followed) -> str:
+def read_lines(lines: TextIO, rest: str, seen: Followed) -> str:
     """Take all whole lines; give back the start of one that is being written."""
     *whole, rest = (rest + lines.read()).split("\n")
     for line in whole:
