@@ -63,7 +63,8 @@ def test_a_run_that_is_as_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (suite,) = ET.parse(run.report / "junit.xml").getroot()  # noqa: S314  it is our own
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
     assert summary.read_text() == (run.report / "summary.md").read_text()
-    assert "without a case for these sources and topologies: ERROR-2" in ended.output
+    assert "without a case for these sources and topologies: " in ended.output
+    assert "ERROR-2" in ended.report["gate"]["clauses_without_a_case"]
     assert "found python" in ended.output
 
 
