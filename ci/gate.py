@@ -30,7 +30,7 @@ from ci.ordering import Choice, choose
 from ci.page import as_page
 from ci.previous import Previous, PreviousError
 from ci.profiles import PROFILES
-from ci.progress import Progress
+from ci.progress import Progress, key_of
 from ci.record import Record, as_json
 from ci.subject_version import version_of
 from ci.suite import Followed, follow
@@ -197,6 +197,8 @@ def _run(job: Job) -> Status:
     start_s = time.monotonic()
     kinds = {p.key: kind_of(p, job.known) for p in choice.planned}
     costs = Costs(kinds)
+    for name, duration_s in (job.before.durations_s if job.before else {}).items():
+        costs.saw(key_of(name), duration_s)
     print(
         f"gate: {job.subject.name} {job.version}: {len(choice.planned)} cases, profile "
         f"{options.profile}; {job.known.note}",

@@ -47,10 +47,6 @@ class Previous:
         before = {s: v for s, v in self.verdicts.items() if v != "not run"}
         return [Change(s, before[s], now[s]) for s in now if before.get(s, now[s]) != now[s]]
 
-    def added(self, results: Iterable[Result]) -> int:
-        """How many says there are that the run before did not have."""
-        return len({_say(r) for r in results} - set(self.verdicts))
-
 
 def _say(result: Result) -> Say:
     return (result.clause, result.case, result.processes, result.devices, result.kind)
