@@ -69,11 +69,22 @@ def _size(planned: Planned) -> tuple[bool, int, int, bool]:
     return (t.processes == 1, t.processes, t.devices, planned.kind == "ray")
 
 
+def _variety(planned: Planned) -> int:
+    """How much a case has in which an iterator may go wrong: sizes that differ, within and between
+    shards, and faults.
+    """
+    shards = planned.case.shards
+    sizes = {size for shard in shards for size in shard.sizes}
+    return len(sizes) + 2 * len({s.rows for s in shards}) + sum(s.fault is not None for s in shards)
+
+
 def _covering(ordered: Iterable[Planned], known: Known) -> list[Planned]:
-    """One case of each clause: those that say most at once first, and none that takes a hang."""
+    """One case of each clause: on the smallest topology the most telling, and no known hang if
+    another says the same.
+    """
     found: list[Planned] = []
     open_clauses = {c for p in ordered for c in p.case.clauses}
-    quick = sorted(ordered, key=lambda p: (known_to_hang(p, known), _size(p)))
+    quick = sorted(ordered, key=lambda p: (known_to_hang(p, known), _size(p), -_variety(p)))
     for p in quick:
         new = open_clauses & set(p.case.clauses)
         if new:

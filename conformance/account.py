@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from conformance.judge import expectations
-from conformance.model import Case, Topology
+from conformance.model import ID, Case, Topology, X
 from conformance.observations import Seen, SeenBatch, SeenEpoch, read
 from conformance.oracle import Expectation, Part
 from harness import Hung, Outcome, Raised, Undecided
@@ -43,7 +43,10 @@ def _input(case: Case) -> dict[str, Any]:
     per_process = range(max(len(case.shards), 1))
     options = [_json(case.options_of(p)) for p in per_process]
     same = all(o == options[0] for o in options)
-    return {"options": options[0] if same else options, **plain}
+    columns = {" ".join(map(str, (c.name, c.dtype, *c.trailing))) for c in (ID, X)}
+    plain_columns = any(s.columns == (ID, X) for s in case.shards) or case.split is not None
+    told = {"columns": sorted(columns)} if plain_columns else {}
+    return {"options": options[0] if same else options, **told, **plain}
 
 
 def _plain(value: object) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ci.costs import PRIOR_S, Costs, kind_of
 from ci.known import Known
 from ci.ordering import choose
+from conformance.model import Shard
 from tests.ci.samples import entry, planned
 
 NOTHING = Known()
@@ -51,6 +54,15 @@ def test_one_known_hang_of_a_clause_is_run_and_the_others_are_spared() -> None:
     assert [p.case.name for p in choice.planned] == ["ends", "hangs-1"]
     assert [p.case.name for p in choice.spared] == ["hangs-2"]
     assert choose(cases, known, every_hang=True).spared == []
+
+
+def test_the_most_telling_case_of_a_clause_comes_first() -> None:
+    """Of cases on one topology, that with uneven shards and pieces says more than an even one."""
+    even, uneven = planned("even"), planned("uneven")
+    shards = (Shard((4, 3)), Shard((4,)))
+    uneven = replace(uneven, case=replace(uneven.case, shards=shards))
+
+    assert [p.case.name for p in choose([even, uneven], NOTHING).planned] == ["uneven", "even"]
 
 
 def test_a_case_that_can_pass_is_not_spared() -> None:
