@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--devices", type=_numbers, help="devices of each process, instead of the profile's")
     add("--sources", type=_kinds, help="memory, ray or both, instead of the profile's")
     add("--level", choices=["core", "extended", "all"], default="all", help="clauses to decide")
+    add("--backend", metavar="WHERE", help="where processes live, as the suite's option says")
     add("--budget-minutes", type=_minutes, metavar="N", help="start no case that would end later")
     add("--every-hang", action="store_true", help="run all known hangs, not one of each clause")
     add(
@@ -249,6 +250,7 @@ def _arguments(job: Job, scratch: Path, costs: Costs, start_s: float) -> list[st
         *("--devices", ",".join(str(d) for d in dict.fromkeys(t.devices for t in job.topologies))),
         *("--sources", ",".join(job.kinds), "--level", options.level),
         *("--chosen", str(scratch / "chosen.json"), "--journal", str(scratch / "journal")),
+        *(("--backend", options.backend) if options.backend else ()),
         *(("-n", str(options.workers)) if options.workers > 1 else ()),
     ]
 
@@ -273,7 +275,8 @@ def _record(job: Job, seen: Followed, elapsed_s: float, partial: str) -> Record:
         profile=options.profile,
         known=job.known.note,
         command=job.command,
-        again=again(job.subject.name),
+        again=again(job.subject.name)
+        + (f" --backend {shlex.quote(options.backend)}" if options.backend else ""),
         elapsed_s=elapsed_s,
         budget_minutes=options.budget_minutes,
         spared=[p.id for p in job.choice.spared],
