@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -44,6 +45,8 @@ __all__ = [
 
 _SETTINGS = pytest.StashKey[Settings]()
 _POOL = pytest.StashKey[Pool]()
+# What the transport of collectives says of each new mesh: different on each rank, and of no use.
+_GLOO = re.compile(r"^\[Gloo\] Rank \d+ is connected to .*\n", re.MULTILINE)
 _LEASE = "_gang_lease"
 _MARKER = (
     "gang(processes, devices, backend, *, deadline_s, stall_s, env, jax_config): run the test on "
@@ -159,7 +162,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
 
 def _report(item: pytest.Item, outcomes: list[Outcome]) -> None:
-    outputs = fold((outcome.rank, outcome.output) for outcome in outcomes if outcome.output)
+    texts = ((outcome.rank, _GLOO.sub("", outcome.output)) for outcome in outcomes)
+    outputs = fold((rank, text) for rank, text in texts if text)
     for ranks, text in outputs:
         key = f"stdout and stderr of {name_ranks(ranks)}"
         item.add_report_section("call", key, text)

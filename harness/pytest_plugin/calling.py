@@ -41,9 +41,8 @@ def run_on_ranks(item: pytest.Function, gang: Gang) -> list[Outcome]:
     """
     names: tuple[str, ...] = item._fixtureinfo.argnames
     arguments = {name: _argument(name, item.funcargs[name]) for name in names}
-    classes = tuple(node.name for node in item.listchain() if isinstance(node, pytest.Class))
-    target = on_rank.Target(item.module.__name__, classes, item.originalname)
-    instance = item.instance if classes else None
+    target = on_rank.Target(item.module.__name__, item.originalname)
+    instance = None if item.cls is None else item.instance
     here = arrival(item, at_once=True)
     # The filters that pytest has set for this test, its marks included.
     values = (here, target, instance, arguments, list(warnings.filters), _style(item.config))

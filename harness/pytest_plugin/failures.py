@@ -140,7 +140,8 @@ def _details(outcomes: Sequence[Outcome], *, verbose: bool) -> list[str]:
     lines = []
     for ranks, (title, _) in fold((rank, (t, _place(text))) for rank, (t, text) in details.items()):
         texts = fold((rank, details[rank][1]) for rank in ranks)
-        lines += ["", f"----- {name_ranks(ranks)}{title} -----", texts[0][1]]
+        seen = f", as {name_ranks(texts[0][0])} saw it" if len(texts) > 1 else ""
+        lines += ["", f"----- {name_ranks(ranks)}{title}{seen} -----", texts[0][1]]
         for others, text in texts[1:]:
             lines += [f"... {name_ranks(others)}, at the same place:", _errors(text)]
     return lines

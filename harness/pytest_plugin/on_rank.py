@@ -48,10 +48,9 @@ class OnRank:
 
 @dataclass(frozen=True)
 class Target:
-    """Which function is the body: in a module, in classes in it, under a name."""
+    """Which function is the body: in a module, or on a test class's instance, under a name."""
 
     module: str
-    classes: tuple[str, ...]
     name: str
 
     def find(self, instance: object) -> Callable[..., object]:
