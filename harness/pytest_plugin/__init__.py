@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from _pytest.skipping import xfailed_key
 
 from harness.outcome import Finished, Outcome
 from harness.pytest_plugin import on_rank
@@ -23,6 +24,7 @@ from harness.pytest_plugin.failures import (
     GangUndecided,
     RanksDiffer,
     RanksRaised,
+    all_raised,
     check,
 )
 from harness.pytest_plugin.pool import Pool, TestGang
@@ -150,6 +152,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     gang: TestGang = pyfuncitem._request.getfixturevalue(_LEASE)
     outcomes: list[Outcome] = _fail_clearly(run_on_ranks, pyfuncitem, gang)
     _report(pyfuncitem, outcomes)
+    _xfail_as_marked(pyfuncitem, outcomes)
     values = check(outcomes, verbose=pyfuncitem.config.option.verbose > 0)
     for kind in dict.fromkeys(value for value in values if value is not None):
         warnings.warn(
@@ -159,6 +162,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
             stacklevel=1,
         )
     return True
+
+
+def _xfail_as_marked(item: pytest.Function, outcomes: list[Outcome]) -> None:
+    """Follow `xfail(raises=...)`, which cannot see what was raised on ranks."""
+    mark = item.stash.get(xfailed_key, None)
+    if mark is not None and mark.raises is not None:
+        kinds = mark.raises if isinstance(mark.raises, tuple) else (mark.raises,)
+        if all_raised(outcomes, tuple(kind for kind in kinds if isinstance(kind, type))):
+            pytest.xfail(mark.reason)
 
 
 def _report(item: pytest.Item, outcomes: list[Outcome]) -> None:

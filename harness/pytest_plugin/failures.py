@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from _pytest.outcomes import Failed
 from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
 from harness.pytest_plugin.on_rank import PICTURE
 from harness.pytest_plugin.stacks import fold, name_ranks, readable
+from harness.rank import qualified_name
 
 
 class GangFailure(Failed):
@@ -49,6 +51,8 @@ class GangUndecided(GangFailure):
 for _class in (RanksRaised, RanksDiffer, GangHung, GangDied, GangUndecided):
     _class.__module__ = "builtins"
 
+_HARNESS_FRAME = re.compile(r'^  File ".*/harness/rank\.py", .*\n(    .*\n)+', re.MULTILINE)
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _SKIPS = {"Skipped", "unittest.case.SkipTest"}
 
 
@@ -74,6 +78,12 @@ def check(outcomes: Sequence[Outcome], *, verbose: bool = False) -> list[Any]:
         kind, headline = failure
         raise kind("\n".join([headline, *_details(outcomes, verbose=verbose)]), outcomes)
     return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+
+
+def all_raised(outcomes: Sequence[Outcome], kinds: tuple[type[BaseException], ...]) -> bool:
+    """Whether every rank raised one of these, or of what derives from them."""
+    names = {qualified_name(kind) for kind in kinds}
+    return all(isinstance(outcome, Raised) and names & {*outcome.mro} for outcome in outcomes)
 
 
 def _end_alike(outcomes: Sequence[Outcome]) -> None:
@@ -184,6 +194,9 @@ def _detail(outcome: Outcome, *, verbose: bool) -> tuple[str, str]:
 
 def _picture(outcome: Raised) -> str:
     if outcome.notes and outcome.notes[-1].startswith(PICTURE):
-        return outcome.notes[-1].removeprefix(PICTURE)
-    # It was raised before the body began, or the body's function was another.
-    return outcome.traceback.partition(PICTURE)[0].rstrip() or outcome.describe()
+        text = outcome.notes[-1].removeprefix(PICTURE)
+    else:
+        # It was raised before the body began, or by a function that the parent has sent.
+        text = _HARNESS_FRAME.sub("", outcome.traceback).rstrip() or outcome.describe()
+    # Where things are in memory differs from rank to rank.
+    return _ADDRESS.sub("0x...", text)

@@ -95,6 +95,11 @@ def test_xfail():
 @pytest.mark.xfail(strict=True)
 def test_xfail_mark():
     assert not jax.devices()
+
+@pytest.mark.gang(devices=2)
+@pytest.mark.xfail(raises=(KeyError, LookupError))
+def test_xfail_raises():
+    raise IndexError(f"at {object()}")
 """
 
 FAILS = """
@@ -279,9 +284,10 @@ def test_skip_and_xfail_on_all_ranks(passes: pytest.RunResult) -> None:
             "*::test_skip[[]processes=2] SKIPPED (no rows today)*",
             "*::test_xfail[[]processes=2] XFAIL (a known bug)*",
             "*::test_xfail_mark[[]processes=2] XFAIL*",
+            "*::test_xfail_raises[[]processes=2] XFAIL*",
         ]
     )
-    passes.assert_outcomes(passed=7, skipped=1, xfailed=2)
+    passes.assert_outcomes(passed=7, skipped=1, xfailed=3)
 
 
 def test_the_same_error_is_shown_once(fails: pytest.RunResult) -> None:
