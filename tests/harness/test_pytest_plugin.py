@@ -216,7 +216,14 @@ def passes(pytester: pytest.Pytester, _results: dict[str, pytest.RunResult]) -> 
     """One run of all that is in PASSES, for several tests."""
     if "passes" not in _results:
         pytester.makeconftest(CONFTEST)
-        pytester.makepyfile(test_passes=PASSES)
+        examples = (ROOT / "docs" / "testing.md").read_text()
+        # Smaller than in the text: each other topology is a start more.
+        examples = examples.replace("[2, 4]", "[2]").replace(
+            "processes=3", "processes=2, devices=2"
+        )
+        blocks = re.findall(r"^```python\n(.*?)^```", examples, re.MULTILINE | re.DOTALL)
+        tests = [block for block in blocks if "def test_" in block]
+        pytester.makepyfile(test_passes=PASSES, **{f"test_doc{k}": t for k, t in enumerate(tests)})
         _results["passes"] = run(pytester, "-v", "-rA")
     return _results["passes"]
 
@@ -287,7 +294,17 @@ def test_skip_and_xfail_on_all_ranks(passes: pytest.RunResult) -> None:
             "*::test_xfail_raises[[]processes=2] XFAIL*",
         ]
     )
-    passes.assert_outcomes(passed=7, skipped=1, xfailed=3)
+    passes.assert_outcomes(passed=10, skipped=1, xfailed=3)
+
+
+def test_examples_of_the_documentation_pass(passes: pytest.RunResult) -> None:
+    """Each block of Python with a test in it."""
+    passes.stdout.fnmatch_lines(
+        [
+            "test_doc0.py::test_sum[[]processes=2-8] PASSED*",
+            "test_doc1.py::test_death[[]processes=2] PASSED*",
+        ]
+    )
 
 
 def test_the_same_error_is_shown_once(fails: pytest.RunResult) -> None:
@@ -487,18 +504,18 @@ def test_workers_of_xdist_share_the_bound(pytester: pytest.Pytester) -> None:
         @pytest.mark.gang(processes=2)
         @pytest.mark.parametrize("k", range(6))
         def test_two(k):
-            assert alive() <= 3
+            assert alive() <= 4
 
         @pytest.mark.gang(processes=3)
         def test_three():
-            assert alive() <= 3
+            assert alive() <= 4
         """
     )
-    result = run(pytester, "-n", "2", "--gang-max-processes=3")
+    result = run(pytester, "-n", "2", "--gang-max-processes=4")
 
     result.assert_outcomes(passed=7)
-    # Six tests of two processes: a fresh gang for each would have made more.
-    assert len(list((pytester.path / "pids").iterdir())) < 12
+    # Two workers with a gang of two, one of three, and those of two again; 15 if none stayed warm.
+    assert len(list((pytester.path / "pids").iterdir())) <= 11
 
 
 def test_pytest_timeout_ends_a_run(pytester: pytest.Pytester) -> None:
