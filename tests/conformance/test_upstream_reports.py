@@ -28,7 +28,7 @@ def test_a_report_has_every_part_and_its_reproduction(report: Path) -> None:
     assert text.startswith("# ")
     assert tuple(re.findall(r"^## (.+)$", text, re.MULTILINE)) == PARTS
     assert f"```python\n{code}```" in text
-    assert re.search(r"^It prints.*:\n\n```\n[^`]+```$", text, re.MULTILINE)
+    assert re.search(r"^It prints.*:\n\n```\n[\s\S]+?\n```$", text, re.MULTILINE)
     assert f"]({report.name})" in UPSTREAM.joinpath("README.md").read_text(encoding="utf-8")
 
 
