@@ -9,8 +9,10 @@ import numpy as np
 def in_batches(source: Iterable[Any], batch_size: int, drop_last: bool) -> Iterator[Any]:
     """Pieces of any size, each one array or a mapping of them, in batches of ``batch_size`` rows.
 
-    The tail is shorter, or left out.
+    The tail is shorter, or left out. Raises ValueError for a size below 1, as Ray and grain do.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size} must be 1 or more")
     held: dict[str, np.ndarray[Any, Any]] = {}
     for piece in source:
         columns = {"": piece} if isinstance(piece, np.ndarray) else dict(piece)
