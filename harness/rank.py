@@ -121,8 +121,8 @@ def _returned(value: object) -> dict[str, Any]:
 
 def _raised(error: BaseException) -> dict[str, Any]:
     return {
-        "type": _name(type(error)),
-        "mro": tuple(_name(cls) for cls in type(error).__mro__),
+        "type": qualified_name(type(error)),
+        "mro": tuple(qualified_name(cls) for cls in type(error).__mro__),
         "message": _text(lambda: str(error)),
         "traceback": _text(lambda: "".join(traceback.format_exception(error))),
         "notes": _notes(error),
@@ -130,7 +130,8 @@ def _raised(error: BaseException) -> dict[str, Any]:
     }
 
 
-def _name(cls: type) -> str:
+def qualified_name(cls: type) -> str:
+    """Name a class as `Raised.type` does: without the module for builtins."""
     return (
         cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     )
