@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shutil
 import statistics
 import subprocess
 import sys
@@ -199,26 +200,44 @@ def check(case: Case, found: Verdict) -> None:
 def nothing_left(env: dict[str, str]) -> Iterator[None]:
     """Fail when something of the block is left: processes, temporary files, shared memory.
 
+    Shared memory without a name, and ports, end with the processes that hold them.
+
     Args:
         env: gets a variable that the ranks must have, so that what they start is found.
     """
     env["MATRIX_MARK"] = secrets.token_hex(8)
     mark = f"MATRIX_MARK={env['MATRIX_MARK']}".encode()
-    before = _files()
-    yield
-    deadline_s = time.monotonic() + LEFT_LIMIT_S
-    while time.monotonic() < deadline_s and (guardian.marked(mark) or _files() - before):
-        time.sleep(0.05)
-    assert not guardian.marked(mark), "processes are left"
-    assert not _files() - before, "files are left"
+    before = tempfile.tempdir
+    directory = Path(tempfile.mkdtemp(prefix="t-"))  # short: unix sockets must fit into it
+    shared = _shared_memory()
+    tempfile.tempdir = str(directory)
+    try:
+        yield
+        left = _Left(mark, directory, shared)
+        deadline_s = time.monotonic() + LEFT_LIMIT_S
+        while (found := left.now()) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert not found, f"left behind: {found}"
+    finally:
+        tempfile.tempdir = before
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _files() -> set[str]:
-    places = (Path(tempfile.gettempdir()), Path("/dev/shm"))
-    ours = ("gang-", "faults-") if places[0] == Path("/tmp") else ("",)
-    found = {str(p) for p in places[0].iterdir() if p.name.startswith(ours)}
-    # Shared memory of others comes and goes: only what this user's Ray makes is of interest.
-    return found | {str(p) for p in places[1].iterdir() if p.name.startswith("plasma")}
+@dataclass(frozen=True)
+class _Left:
+    mark: bytes
+    directory: Path
+    shared: set[str]
+
+    def now(self) -> list[str]:
+        """Name what is there now and should not be."""
+        processes = [f"process {pid}" for pid in guardian.marked(self.mark)]
+        files = [str(path) for path in self.directory.iterdir()]
+        return [*processes, *files, *sorted(_shared_memory() - self.shared)]
+
+
+def _shared_memory() -> set[str]:
+    return {str(path) for path in Path("/dev/shm").iterdir()}
 
 
 @contextmanager
