@@ -13,8 +13,8 @@ from harness import Gang
 from tests.harness import cases
 from tests.harness.faults_matrix import CASES, Case, check, cluster, nothing_left, run
 
-# On Ray those that take another way there: signals, deaths, processes beside the rank.
-ON_RAY = ("stop", "kill", "pause", "starve", "cut")
+# On Ray those that take another way there: a signal, a death, a connection.
+ON_RAY = ("stop", "kill", "cut")
 
 
 @pytest.fixture(scope="module")
