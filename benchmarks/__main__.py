@@ -16,7 +16,7 @@ from benchmarks.contestants import CONTESTANTS
 from benchmarks.machine import machine_state
 from benchmarks.plot import draw
 from benchmarks.running import CellError, contestants_of, gangs
-from benchmarks.tables import agreement_lines, cell_figures, markdown
+from benchmarks.tables import agreement_lines, cell_figures, cell_lines, machine_line, markdown
 from benchmarks.works import WORKS
 
 
@@ -40,14 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 failures.append(f"{cell}: {error}")
                 continue
             results.append((cell, cell_figures(cell, ranks, own)))
+            print("\n".join(cell_lines(*results[-1])), flush=True)
     agreement = [
         measure_agreement(processes, rounds=options.rounds)
         for processes in (options.processes if options.agreement else [])
         if processes > 1
     ]
     command = shlex.join(["python", "-m", "benchmarks", *given])
-    text = markdown(results, machine, command) + "\n".join(agreement_lines(agreement))
-    print(text)
+    decisions = "\n".join(agreement_lines(agreement))
+    text = markdown(results, machine, command) + decisions
+    print(decisions, machine_line(machine), sep="\n")
     if options.write is not None:
         _write(options.write, text, results, agreement, machine, command)
     for failure in failures:

@@ -55,13 +55,13 @@ def markdown(
     results: Sequence[tuple[Cell, Mapping[str, Any]]], machine: Mapping[str, Any], command: str
 ) -> str:
     """Return all results: the machine, then a table a cell."""
-    lines = ["# Results", "", f"`{command}`", "", *_machine(machine), ""]
+    lines = ["# Results", "", f"`{command}`", "", machine_line(machine), ""]
     lines += [
         _HOW_TO_READ,
         "",
     ]
     for cell, result in results:
-        lines += _cell(cell, result)
+        lines += cell_lines(cell, result)
     return "\n".join(lines)
 
 
@@ -86,18 +86,19 @@ def agreement_lines(agreement: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, ""]
 
 
-def _machine(machine: Mapping[str, Any]) -> list[str]:
+def machine_line(machine: Mapping[str, Any]) -> str:
+    """Return the state of the machine in a sentence."""
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     load = ", ".join(map(str, machine["load_1_5_15_min"]))
-    words = (
+    return (
         f"Machine: {machine['cores']} cores of {machine['processor']}, {machine['mhz']} MHz, "
         f"governor {machine['governor']}, load {load}, {machine['memory_free_gib']} GiB free; "
         f"Linux {machine['kernel']}, Python {machine['python']}, {packages}."
     )
-    return [words]
 
 
-def _cell(cell: Cell, result: Mapping[str, Any]) -> list[str]:
+def cell_lines(cell: Cell, result: Mapping[str, Any]) -> list[str]:
+    """Return the table of one cell."""
     found: Mapping[str, Figures] = result["figures"]
     ratios: Mapping[str, Mapping[str, Spread]] = result["ratios"]
     columns = [name for name in ("bound", "hand", "ray-off", "ray", "resident") if name in found]
