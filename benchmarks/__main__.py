@@ -6,13 +6,14 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.agreement import measure_agreement
 from benchmarks.cells import Cell
-from benchmarks.contestants import CONTESTANTS
+from benchmarks.contestants import CONTESTANTS, installed
 from benchmarks.machine import machine_state
 from benchmarks.plot import draw
 from benchmarks.running import CellError, contestants_of, gangs
@@ -23,8 +24,14 @@ from benchmarks.works import WORKS
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what was asked for, print it, and write it to a folder if one is given."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser().parse_args(given)
-    names = options.contestants or list(CONTESTANTS)
+    parser = _parser()
+    options = parser.parse_args(given)
+    lacking = "is not installed; the dependency group `benchmarks` has it"
+    if options.write is not None and find_spec("matplotlib") is None:
+        parser.error(f"--write draws a picture with matplotlib, which {lacking}")
+    if options.contestants is not None and not set(options.contestants) <= set(installed()):
+        parser.error(f"grain {lacking}")
+    names = options.contestants or installed()
     machine = machine_state()
     results: list[tuple[Cell, dict[str, Any]]] = []
     failures = []

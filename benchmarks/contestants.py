@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,12 @@ CONTESTANTS: Mapping[str, Contestant] = {
         Contestant("resident", "the step alone, on batches that are there", BOTH, True, _resident),
     )
 }
+
+
+def installed() -> list[str]:
+    """Return the names of all contestants whose packages are there."""
+    there = find_spec("grain") is not None
+    return [name for name in CONTESTANTS if there or name != "grain"]
 
 
 def taking_part(names: Iterable[str], source: Source, step_ms: float, uneven: bool) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.agreement import measure_agreement
 from benchmarks.cells import Cell
-from benchmarks.contestants import CONTESTANTS
+from benchmarks.contestants import installed
 from benchmarks.running import contestants_of, gangs
 
 
@@ -18,7 +18,7 @@ def test_contestants_deliver_the_same_rows(uneven: bool) -> None:
     cells = [Cell(work, "memory", 2, 2, 1.0, 4, uneven) for work in ("id", "cast")]
     with gangs() as running:
         for cell in cells:
-            names = contestants_of(cell, _installed())
+            names = contestants_of(cell, installed())
             ranks = running.run(cell, names, 1, 120.0)
 
             for rank in ranks:
@@ -48,11 +48,3 @@ def test_a_decision_is_measured_beside_its_primitives() -> None:
 
     assert found["ratio"]["low"] > 0
     assert found["bare_us"]["median"] > 0
-
-
-def _installed() -> list[str]:
-    """All contestants, without grain where it is not installed: it is in one group only."""
-    import importlib.util
-
-    there = importlib.util.find_spec("grain") is not None
-    return [name for name in CONTESTANTS if there or name != "grain"]
