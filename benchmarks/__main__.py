@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"grain {lacking}")
     names = options.contestants or installed()
     machine = machine_state()
+    command = shlex.join(["python", "-m", "benchmarks", *given])
     results: list[tuple[Cell, dict[str, Any]]] = []
     failures = []
     with gangs() as running:
@@ -48,12 +49,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             results.append((cell, cell_figures(cell, ranks, own)))
             print("\n".join(cell_lines(*results[-1])), flush=True)
+            if options.write is not None:  # what is measured is kept, whatever comes next
+                _write(
+                    options.write,
+                    markdown(results, machine, command),
+                    results,
+                    [],
+                    machine,
+                    command,
+                )
     agreement = [
         measure_agreement(processes, rounds=options.rounds)
         for processes in (options.processes if options.agreement else [])
         if processes > 1
     ]
-    command = shlex.join(["python", "-m", "benchmarks", *given])
     decisions = "\n".join(agreement_lines(agreement))
     text = markdown(results, machine, command) + decisions
     print(decisions, machine_line(machine), sep="\n")
