@@ -17,9 +17,12 @@ import pytest
 from conformance import report
 from conformance.deciding import Decide, Decider, Result, results_of
 from conformance.gangs import Gangs
+from conformance.hosting import FORMS, Hosting, HostingError
+from conformance.hosting import parse as parse_hosting
 from conformance.model import Kind, Topology
-from conformance.plan import Planned, plan
+from conformance.plan import Planned, few, plan
 from conformance.subjects import NAMED, Subject, SubjectError, find
+from harness.backends.slices import NoSliceError
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -78,6 +81,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["core", "extended", "all"],
         help="clauses to decide (default: %(default)s)",
     )
+    group.addoption(
+        "--backend",
+        default="local",
+        help=f"where processes live: {FORMS}; slices say themselves how many processes and devices "
+        "there are (default: %(default)s)",
+    )
+    group.addoption(
+        "--short",
+        action="store_true",
+        help="one case of each clause and kind of source, but none that wants fresh processes",
+    )
     group.addoption("--report", metavar="DIR", help="write report.json and junit.xml there")
 
 
@@ -102,6 +116,12 @@ def pytest_configure(config: pytest.Config) -> None:
         for p in dict.fromkeys(_numbers("--processes", option.processes))
         for d in dict.fromkeys(_numbers("--devices", option.devices))
     ]
+    try:
+        hosting = config.stash[_HOSTING] = parse_hosting(option.backend)
+    except HostingError as error:
+        raise pytest.UsageError(str(error)) from error
+    if (shape := hosting.shape) is not None:
+        config.stash[_TOPOLOGIES] = [Topology(shape.hosts, shape.chips_per_host)]
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(config), "conformance-report")
         if option.report:
@@ -122,6 +142,7 @@ def pytest_configure(config: pytest.Config) -> None:
 _SUBJECT = pytest.StashKey[Subject]()
 _KINDS = pytest.StashKey[Sequence[Kind]]()
 _TOPOLOGIES = pytest.StashKey[Sequence[Topology]]()
+_HOSTING = pytest.StashKey[Hosting]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -139,10 +160,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("planned", params)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order the cases by kind and topology, so that each gang is started once."""
     # A group without a case for this choice becomes a test that is skipped: no use to anybody.
     items[:] = [item for item in items if _planned(item) is not None]
+    if config.option.short:
+        kept = {each.id for each in few([each for each in map(_planned, items) if each])}
+        items[:] = [item for item in items if (p := _planned(item)) and p.id in kept]
 
     def key(item: pytest.Item) -> tuple[str, int, int]:
         planned = _planned(item)
@@ -161,7 +185,10 @@ def _planned(item: pytest.Item) -> Planned | None:
 @pytest.fixture(scope="session")
 def decider(request: pytest.FixtureRequest) -> Iterator[Decider]:
     """Runs cases; ends its gangs with the session."""
-    gangs = Gangs(request.config.stash[_SUBJECT])
+    try:
+        gangs = Gangs(request.config.stash[_SUBJECT], request.config.stash[_HOSTING])
+    except NoSliceError as error:
+        pytest.exit(str(error), returncode=2)
     try:
         yield Decider(request.config.stash[_SUBJECT], gangs)
     finally:
@@ -179,7 +206,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     e = _environment(config)
     versions = ", ".join(f"{k} {v}" for k, v in e["versions"].items())
     return [
-        f"subject: {config.option.subject}",
+        f"subject: {config.option.subject}; backend: {config.stash[_HOSTING]}",
         f"versions: {versions}",
         f"processes: {_listed(e['processes'])}; devices of each: {_listed(e['devices'])}",
         f"sources: {_listed(e['sources'])}; level: {e['level']}; seed: {e['seed']}",
@@ -238,7 +265,8 @@ class _Collector:
     def _reports(self) -> list[report.ClauseReport]:
         option = self._config.option
         narrowed = bool(
-            option.keyword
+            option.short
+            or option.keyword
             or option.markexpr
             or any("::" in a or a.endswith(".py") for a in self._config.args)
         )
@@ -288,6 +316,8 @@ def _again(option: Any) -> str:
         words.insert(0, f"PYTHONPATH={shlex.quote(path)}")
     subject = shlex.quote(option.subject)
     words += ["'{nodeid}'", "--subject", subject]
+    if option.backend != "local":
+        words += ["--backend", shlex.quote(option.backend)]
     return " ".join([*words, "--processes {processes} --devices {devices}"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -43,3 +44,18 @@ def plan(
                 wanted = tuple(c for c in case.clauses if level in ("all", known[c].level))
                 if wanted and kind in case.kinds:
                     yield Planned(replace(case, clauses=wanted), topology, kind)
+
+
+def few(found: Sequence[Planned]) -> list[Planned]:
+    """One case of each clause and kind of source, and none that wants fresh processes after it.
+
+    Fresh processes cost seconds, more than all cases that keep them warm together.
+    """
+    seen: Counter[tuple[str, Kind]] = Counter()
+    kept = []
+    for each in sorted(found, key=lambda p: (p.case.patience_s, p.case.needs_tasks)):
+        keys = [(clause, each.kind) for clause in each.case.clauses]
+        if not each.case.spoils and not all(seen[key] for key in keys):
+            seen.update(keys)
+            kept.append(each)
+    return kept

@@ -169,6 +169,18 @@ class Gang:
                 self._prepare(session, calls)
                 self._prepared[key] = call
 
+    def renew(self) -> None:
+        """End the processes; the next run gets fresh ones, and what was prepared runs on them.
+
+        For a run after which the processes are in different states though all ended alike.
+
+        Raises:
+            RuntimeError: the gang is closed, or another thread runs something on it.
+        """
+        with self._exclusively("renew"):
+            if self._session is not None:
+                self._end_session(self._session)
+
     def close(self) -> None:
         """End all processes and remove what they used. May be called again, from any thread."""
         self._closed = True

@@ -22,12 +22,13 @@ from harness.backends.ray_actors import RayBackend
 from harness.backends.ray_cluster import enter
 from harness.backends.ray_main import Place
 from harness.backends.ray_session import SAMPLE_LIMIT_S, RaySession
-from harness.backends.ray_train_main import GivenShards, Mailbox, serve
+from harness.backends.ray_train_main import Announce, GivenShards, Mailbox, serve
+from harness.backends.ray_watch import ANSWER_LIMIT_S
 from harness.custody import Custody
 from harness.watchdog import Sample
 
-# How long the trainer may take to notice that its workers are gone, and to give up their resources.
-FAREWELL_LIMIT_S = 15.0
+# How long the trainer may take to end, once its controller is gone.
+FAREWELL_LIMIT_S = 10.0
 _RANK_FRAME = re.compile(r'harness/rank\.py", line \d+ in execute$', re.MULTILINE)
 # A worker must ask for something; datasets' tasks need the CPUs.
 _LITTLE_CPU = 0.01
@@ -94,8 +95,9 @@ class JaxTrainerBackend(RayBackend):
                 # What a rank prints is its output, not Ray Train's log.
                 "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
             }
-            mailbox = ray.remote(Mailbox).options(num_cpus=0, runtime_env=code)
-            ranks = TrainerRanks(mailbox.remote(topology.processes), topology.processes)
+            actor = ray.remote(Mailbox).options(num_cpus=0, runtime_env=code)
+            mailbox = actor.remote(topology.processes)
+            ranks = TrainerRanks(mailbox, topology.processes)
             ranks.fit(
                 jax_config=JaxConfig(use_tpu=True),
                 scaling_config=ray.train.ScalingConfig(
@@ -109,6 +111,7 @@ class JaxTrainerBackend(RayBackend):
                     name=secrets.token_hex(8),
                     storage_path=str(custody.directory),
                     worker_runtime_env={"env_vars": env_vars},
+                    callbacks=[Announce(mailbox)],
                 ),
                 datasets=self._datasets,
                 dataset_config=self._data_config,
@@ -165,11 +168,13 @@ class TrainerRanks:
             self._mailbox.lose.remote(rank, why)
 
     def kill(self) -> None:
-        """End the way to the workers, whose loops end with it."""
+        """End the trainer, with its workers and what they hold."""
+        with contextlib.suppress(ray.exceptions.RayError):
+            controller = ray.get(self._mailbox.controller.remote(), timeout=ANSWER_LIMIT_S)
+            if controller is not None:
+                # Left to itself, it would look after workers that have ended, or wait for CPUs.
+                ray.kill(controller)
         ray.kill(self._mailbox)
-
-    def join(self) -> None:
-        """Wait until the trainer has ended, and has given up its resources."""
         if self._thread is not None:
             self._thread.join(FAREWELL_LIMIT_S)
 
@@ -189,14 +194,6 @@ class TrainerSession(RaySession):
     def stacks(self, ranks: Collection[int]) -> Mapping[int, str]:
         """Take the stacks; the thread of the train loop comes last, where others have the main."""
         return {rank: loop_last(text) for rank, text in super().stacks(ranks).items()}
-
-    def kill(self) -> None:
-        """End all workers, and the trainer."""
-        if self._killed:
-            return
-        super().kill()
-        if isinstance(self._ranks, TrainerRanks) and ray.is_initialized():
-            self._ranks.join()
 
 
 def loop_last(stacks: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 
+from harness.backends.environment import import_path
 from harness.custody import Custody
 
 # On a machine with one core, a dataset whose tasks need two CPUs would never run.
@@ -111,8 +112,13 @@ def _connect(
         return _Connection(None, _cluster_id())
     custody = Custody()
     name, value = custody.mark
-    added = {name: value, **{k: v for k, v in QUIET.items() if k not in os.environ}}
-    before = os.environ.get(name)
+    added = {
+        name: value,
+        # Whatever it runs finds the modules that this process finds.
+        "PYTHONPATH": os.pathsep.join(import_path()),
+        **{k: v for k, v in QUIET.items() if k not in os.environ},
+    }
+    before = {each: os.environ.get(each) for each in added}
     # What ray.init starts inherits the mark, so nothing of it outlives this process.
     os.environ.update(added)
     try:
@@ -130,10 +136,10 @@ def _connect(
         custody.close()
         raise
     finally:
-        for each in added:
-            del os.environ[each]
-        if before is not None:
-            os.environ[name] = before
+        for each, old in before.items():
+            os.environ.pop(each, None)
+            if old is not None:
+                os.environ[each] = old
     # Ray's agents lose the mark, and their parent when that ends before they do.
     custody.hold()
     return _Connection(custody, _cluster_id())

@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 import ray.train
+from ray.train.v2._internal.execution.callback import ControllerCallback
 
 from harness.backends.ray_main import RankActor
 
@@ -25,6 +26,7 @@ class Mailbox:
         ]
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._lost: dict[int, str] = {}
+        self._controller: Any = None
 
     async def ask(self, index: int, method: str, args: tuple[Any, ...]) -> Any:
         """Have a worker call a method of its `RankActor`; gives or raises what that does."""
@@ -51,6 +53,25 @@ class Mailbox:
         self._lost.setdefault(index, why)
         if index in self._asked:
             self._asked.pop(index).set_exception(LostError(why))
+
+    async def set_controller(self, controller: Any) -> None:
+        """Keep the handle of the trainer's controller."""
+        self._controller = controller
+
+    async def controller(self) -> Any:
+        """Give the handle of the trainer's controller; `None` before it has started."""
+        return self._controller
+
+
+class Announce(ControllerCallback):  # type: ignore[misc]
+    """Tells a mailbox of a trainer's controller, which Ray Train keeps to itself."""
+
+    def __init__(self, mailbox: Any) -> None:
+        self._mailbox = mailbox
+
+    def after_controller_start(self, train_run_context: Any) -> None:  # noqa: ARG002 - Ray's
+        """Say which actor this is."""
+        self._mailbox.set_controller.remote(ray.get_runtime_context().current_actor)
 
 
 def serve(config: Mapping[str, Any]) -> None:

@@ -121,7 +121,7 @@ def describe_tpus(
 
 def _is_head(node: Mapping[str, Any]) -> bool:
     labels = node.get("Labels") or {}
-    return labels.get(WORKER_ID, "0") == "0"
+    return str(labels.get(WORKER_ID, "0")) == "0"
 
 
 def _shown(resources: Mapping[str, float]) -> list[str]:

@@ -46,7 +46,7 @@ def backend(slices: int = 2, **options: Any) -> TpuBackend:
 
 
 @pytest.fixture(scope="module")
-def gang(fake: FakeSlices) -> Iterator[Gang]:
+def gang(fake: FakeSlices) -> Iterator[Gang]:  # noqa: ARG001 - it must be there
     """A rank on each host of both slices."""
     with Gang(backend=backend()) as gang:
         yield gang
