@@ -88,9 +88,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "there are (default: %(default)s)",
     )
     group.addoption(
+        "--reserve-timeout",
+        default=60.0,
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for slices that are in use, or yet to come (default: %(default)g)",
+    )
+    group.addoption(
         "--short",
         action="store_true",
-        help="one case of each clause and kind of source, but none that wants fresh processes",
+        help="two cases of each clause, but none after which processes must be fresh",
     )
     group.addoption("--report", metavar="DIR", help="write report.json and junit.xml there")
 
@@ -186,7 +193,8 @@ def _planned(item: pytest.Item) -> Planned | None:
 def decider(request: pytest.FixtureRequest) -> Iterator[Decider]:
     """Runs cases; ends its gangs with the session."""
     try:
-        gangs = Gangs(request.config.stash[_SUBJECT], request.config.stash[_HOSTING])
+        limit_s = request.config.option.reserve_timeout
+        gangs = Gangs(request.config.stash[_SUBJECT], request.config.stash[_HOSTING], limit_s)
     except NoSliceError as error:
         pytest.exit(str(error), returncode=2)
     try:

@@ -30,13 +30,20 @@ class Gangs:
     Args:
         subject: what ranks run.
         hosting: where they live. Slices are reserved at once, and held until `close`.
+        reserve_timeout_s: how long to wait for slices.
 
     Raises:
         NoSliceError: the cluster lacks the slices; the text says what it has.
     """
 
-    def __init__(self, subject: Subject, hosting: Hosting = Hosting()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        subject: Subject,
+        hosting: Hosting = Hosting(),  # noqa: B008 - it cannot change
+        reserve_timeout_s: float = 60.0,
+    ) -> None:
         self._subject = subject
+        self._reserve_timeout_s = reserve_timeout_s
         self._hosting = hosting
         self._gangs: dict[Kind, tuple[Topology, Gang]] = {}
         self._owned = ExitStack()
@@ -128,7 +135,10 @@ class Gangs:
 
         shape = self._hosting.shape
         assert shape is not None
-        options: dict[str, Any] = {"code": code_of(self._subject)}
+        options: dict[str, Any] = {
+            "code": code_of(self._subject),
+            "reserve_timeout_s": self._reserve_timeout_s,
+        }
         if self._hosting.kind == "fake":
             fake = self._owned.enter_context(FakeSlices(shape))
             # With a folder of its own, Ray does not let ranks import from where this process works.

@@ -1,4 +1,4 @@
-"""Where the processes of a run live: on this machine, as Ray actors, on TPU slices, in a trainer."""
+"""Where the processes of a run live: here, as Ray actors, on TPU slices, or in a trainer."""
 
 from __future__ import annotations
 

@@ -46,16 +46,21 @@ def plan(
                     yield Planned(replace(case, clauses=wanted), topology, kind)
 
 
-def few(found: Sequence[Planned]) -> list[Planned]:
-    """One case of each clause and kind of source, and none that wants fresh processes after it.
+#: Cases of each clause in the short form.
+A_FEW = 2
 
-    Fresh processes cost seconds, more than all cases that keep them warm together.
+
+def few(found: Sequence[Planned]) -> list[Planned]:
+    """A few cases of each clause: in memory where there are such, and none that spoils a gang.
+
+    Fresh processes cost seconds, more than all cases together that keep them warm; and Ray leaves
+    threads behind where a dataset is not read to its end, which asks for fresh ones too.
     """
-    seen: Counter[tuple[str, Kind]] = Counter()
+    seen: Counter[str] = Counter()
     kept = []
-    for each in sorted(found, key=lambda p: (p.case.patience_s, p.case.needs_tasks)):
-        keys = [(clause, each.kind) for clause in each.case.clauses]
-        if not each.case.spoils and not all(seen[key] for key in keys):
-            seen.update(keys)
+    for each in sorted(found, key=lambda p: (p.kind == "ray", p.case.patience_s)):
+        wanted = any(seen[clause] < A_FEW for clause in each.case.clauses)
+        if wanted and not each.case.spoils:
+            seen.update(each.case.clauses)
             kept.append(each)
     return kept

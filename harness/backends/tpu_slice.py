@@ -96,7 +96,13 @@ class TpuBackend(RayBackend):
                 f"{self.shape} has {self.processes} hosts of {self.devices_per_process} chips, "
                 f"not {asked[0]} of {asked[1]}: leave processes and devices_per_process out"
             )
-        leave = enter(self._address, runtime_env=self._runtime_env)
+        try:
+            leave = enter(self._address, runtime_env=self._runtime_env)
+        except ConnectionError as error:
+            raise NoSliceError(
+                f"no cluster to look for {self.shape} on: give address=, or set RAY_ADDRESS "
+                f"({error})"
+            ) from error
         try:
             self._reservation = reserve(self.shape, self._reserve_timeout_s)
         except BaseException:

@@ -106,6 +106,16 @@ def test_a_killed_parent_leaves_no_ray_cluster(temp_dir: Path, start_parent: Sta
     assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
 
 
+def test_a_killed_parent_leaves_no_fake_slice(temp_dir: Path, start_parent: StartParent) -> None:
+    """The nodes of a slice that is not there, and their files, end with the parent."""
+    parent = start_parent("run", "fake")
+
+    assert len(set(parent.pids)) > 8
+    parent.process.kill()
+    parent.finish()
+    assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
+
+
 @pytest.mark.parametrize("doing", ["run", "with"])
 def test_ctrl_c_leaves_nothing(temp_dir: Path, start_parent: StartParent, doing: str) -> None:
     """SIGINT to the parent's process group ends the parent, which ends all: none dies half."""

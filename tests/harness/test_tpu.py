@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +25,8 @@ from tests.harness.conftest import is_alive, wait_until
 # Two slices of two hosts: as few nodes as show what several hosts and several slices are.
 SHAPE = SliceShape("2x2x2", "v4", 2)
 STALL_S = 3.0
+LIMIT_S = 20.0
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +133,44 @@ def test_the_slices_are_free_again_after_close(gang: Gang) -> None:
     gang.run(cases.give)
     gang.close()
 
-    assert wait_until(lambda: ray.available_resources().get("TPU") == 16, 10)
+    assert wait_until(lambda: ray.available_resources().get("TPU") == 16, LIMIT_S)
+    assert reserved() == 0
+
+
+def reserved() -> int:
+    """Give the number of placement groups that are not removed."""
     groups = ray.util.placement_group_table().values()
-    assert {group["state"] for group in groups} == {"REMOVED"}
+    return sum(group["state"] != "REMOVED" for group in groups)
+
+
+def test_a_killed_parent_gives_its_slice_back(fake: FakeSlices) -> None:
+    """On a cluster that lives on: neither placement group nor actor nor process stays."""
+    command = [sys.executable, "-m", "tests.harness.parents", "run", f"tpu={fake.address}", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = json.loads(parent.stdout.readline())
+        held = reserved()
+        parent.kill()
+
+    assert held > 0
+    assert wait_until(lambda: reserved() == 0, LIMIT_S)
+    assert wait_until(lambda: ray.available_resources().get("TPU") == 16, LIMIT_S)
+    assert wait_until(lambda: not any(map(is_alive, pids)), LIMIT_S)
+
+
+def test_the_suite_says_what_the_cluster_has_where_it_lacks_the_slice(fake: FakeSlices) -> None:
+    """`ci.tpu` exits with 2, and nothing of the suite runs."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ci.tpu", "--topology", "4x4", "--reserve-timeout", "2"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "RAY_ADDRESS": fake.address},
+    )
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "no 1 x v6e 4x4 (type v6e-16, 4 hosts of 4 chips) was free within 2 s" in done.stdout
+    assert "fake-0: v4-16, topology 2x2x2, hosts: 2, chips: 8" in done.stdout
+    assert " passed" not in done.stdout
