@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
+import ray.data
 import ray.train
 from ray.train.v2._internal.execution.callback import ControllerCallback
 
