@@ -37,7 +37,7 @@ def observe(subject: Subject, case: Case, kind: Kind, *sources: Any) -> None:
     """Run the case on this rank. ``sources`` are the rank's Ray shards; none in memory."""
     process = rank.this().rank
     iterate = subject.load()
-    options = case.options_of(process)
+    options = subject.given(case.options_of(process))
 
     if kind == "memory":
         shard, owner = case.shards[process], case.owner(process)
