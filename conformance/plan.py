@@ -80,7 +80,7 @@ A_FEW = 2
 
 
 def few(found: Sequence[Planned]) -> list[Planned]:
-    """A few cases of each clause: in memory where there are such, and none that spoils a gang.
+    """Up to two cases of each clause, in memory where there are such; none that spoils a gang.
 
     Fresh processes cost seconds, more than all cases together that keep them warm; and Ray leaves
     threads behind where a dataset is not read to its end, which asks for fresh ones too.
@@ -88,7 +88,8 @@ def few(found: Sequence[Planned]) -> list[Planned]:
     seen: Counter[str] = Counter()
     kept = []
     for each in sorted(found, key=lambda p: (p.kind == "ray", p.case.patience_s)):
-        wanted = any(seen[clause] < A_FEW for clause in each.case.clauses)
+        enough = 1 if each.kind == "ray" else A_FEW
+        wanted = any(seen[clause] < enough for clause in each.case.clauses)
         if wanted and not each.case.spoils:
             seen.update(each.case.clauses)
             kept.append(each)
