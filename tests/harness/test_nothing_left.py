@@ -118,7 +118,7 @@ def test_a_killed_parent_leaves_no_fake_slice(temp_dir: Path, start_parent: Star
 
 
 def test_the_guardian_of_what_is_killed_tidies_up(temp_dir: Path) -> None:
-    """A process that is ended with all its children has a guardian of its own, which outlives it."""
+    """The guardian of a process that is ended with all its children outlives it."""
     program = (
         "import time; from harness.custody import Custody; "
         "print(Custody('inner').directory, flush=True); time.sleep(1000)"
