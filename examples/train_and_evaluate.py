@@ -101,7 +101,10 @@ def loop(config: dict[str, Any]) -> None:
         here, of = score(model, batch)
         right, rows = right + int(here), rows + int(of)
     found = {name: np.asarray(value).tolist() for name, value in model.items()}
-    ray.train.report({"steps": steps, "right": right, "rows": rows, "model": found})
+    metrics = {"steps": steps, "right": right, "rows": rows, "model": found}
+    if ray.train.get_context().get_world_rank() == 0:
+        # Ray Train keeps metrics only beside a checkpoint.
+        Path(config["storage"], "metrics.json").write_text(json.dumps(metrics))
 
 
 def train(options: argparse.Namespace, storage: str) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def train(options: argparse.Namespace, storage: str) -> dict[str, Any]:
         env = {}
     trainer = JaxTrainer(
         loop,
-        train_loop_config={"epochs": options.epochs},
+        train_loop_config={"epochs": options.epochs, "storage": storage},
         # Without use_tpu JaxTrainer leaves jax.distributed alone; JAX_PLATFORMS says what it is.
         jax_config=JaxConfig(use_tpu=True),
         scaling_config=scaling,
@@ -127,7 +130,8 @@ def train(options: argparse.Namespace, storage: str) -> dict[str, Any]:
         dataset_config=KeepAllRows(),
         run_config=ray.train.RunConfig(storage_path=storage, worker_runtime_env={"env_vars": env}),
     )
-    return dict(trainer.fit().metrics)
+    trainer.fit()
+    return dict(json.loads(Path(storage, "metrics.json").read_text()))
 
 
 def main() -> None:
