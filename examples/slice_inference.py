@@ -78,7 +78,11 @@ class Host:
 
         found: dict[str, list[np.ndarray]] = {"id": [], "probability": []}
         batches = jaxiter.iter_jax_batches(
-            shard, batch_size=BATCH_SIZE, dtypes={"id": "int32"}, paddings=0, mask_column="real"
+            shard,
+            batch_size=BATCH_SIZE,
+            dtypes={"id": "int32", "x": "float32"},
+            paddings=0,
+            mask_column="real",
         )
         for batch in batches:
             real = own_rows(batch["real"])
