@@ -23,9 +23,12 @@ from conformance.deciding import (
 )
 from conformance.environment import again, environment
 from conformance.gangs import Gangs
+from conformance.hosting import FORMS, Hosting, HostingError
+from conformance.hosting import parse as parse_hosting
 from conformance.model import Kind, Topology
-from conformance.plan import Planned, gang_of, plan
+from conformance.plan import Planned, few, gang_of, plan
 from conformance.subjects import NAMED, Subject, SubjectError, find
+from harness.backends.slices import NoSliceError
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -84,6 +87,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["core", "extended", "all"],
         help="clauses to decide (default: %(default)s)",
     )
+    group.addoption(
+        "--backend",
+        default="local",
+        help=f"where processes live: {FORMS}; slices say themselves how many processes and devices "
+        "there are (default: %(default)s)",
+    )
+    group.addoption(
+        "--reserve-timeout",
+        default=60.0,
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for slices that are in use, or yet to come (default: %(default)g)",
+    )
+    group.addoption(
+        "--short",
+        action="store_true",
+        help="two cases of each clause, but none after which processes must be fresh",
+    )
     group.addoption("--report", metavar="DIR", help="write report.json and junit.xml there")
     group.addoption(
         "--chosen",
@@ -118,6 +139,12 @@ def pytest_configure(config: pytest.Config) -> None:
         for p in dict.fromkeys(_numbers("--processes", option.processes))
         for d in dict.fromkeys(_numbers("--devices", option.devices))
     ]
+    try:
+        hosting = config.stash[_HOSTING] = parse_hosting(option.backend)
+    except HostingError as error:
+        raise pytest.UsageError(str(error)) from error
+    if (shape := hosting.shape) is not None:
+        config.stash[_TOPOLOGIES] = [Topology(shape.hosts, shape.chips_per_host)]
     config.stash[_CHOSEN] = _chosen(option.chosen) if option.chosen else None
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(config), "conformance-report")
@@ -164,6 +191,7 @@ _CHOSEN = pytest.StashKey[dict[str, Any] | None]()
 _SUBJECT = pytest.StashKey[Subject]()
 _KINDS = pytest.StashKey[Sequence[Kind]]()
 _TOPOLOGIES = pytest.StashKey[Sequence[Topology]]()
+_HOSTING = pytest.StashKey[Hosting]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -182,6 +210,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order the cases by kind and topology, so that each gang is started once; or as was chosen."""
     # A group without a case for this choice becomes a test that is skipped: no use to anybody.
     items[:] = [item for item in items if _planned(item) is not None]
+    if config.option.short:
+        kept = {each.id for each in few([each for each in map(_planned, items) if each])}
+        items[:] = [item for item in items if (p := _planned(item)) and p.id in kept]
     chosen = config.stash[_CHOSEN]
     if chosen is not None:
         by_key = {p.key: item for item in items if (p := _planned(item)) is not None}
@@ -205,7 +236,11 @@ def _planned(item: pytest.Item) -> Planned | None:
 @pytest.fixture(scope="session")
 def decider(request: pytest.FixtureRequest) -> Iterator[Decider]:
     """Runs cases; ends its gangs with the session."""
-    gangs = Gangs(request.config.stash[_SUBJECT])
+    try:
+        limit_s = request.config.option.reserve_timeout
+        gangs = Gangs(request.config.stash[_SUBJECT], request.config.stash[_HOSTING], limit_s)
+    except NoSliceError as error:
+        pytest.exit(str(error), returncode=2)
     chosen = request.config.stash[_CHOSEN] or {}
     until_s = chosen.get("until_s")
     budget = None if until_s is None else Budget(until_s, dict(chosen["cases"]))
@@ -226,7 +261,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     e = _environment(config)
     versions = ", ".join(f"{k} {v}" for k, v in e["versions"].items())
     return [
-        f"subject: {config.option.subject}",
+        f"subject: {config.option.subject}; backend: {config.stash[_HOSTING]}",
         f"versions: {versions}",
         f"processes: {_listed(e['processes'])}; devices of each: {_listed(e['devices'])}",
         f"sources: {_listed(e['sources'])}; level: {e['level']}; seed: {e['seed']}",
@@ -309,7 +344,8 @@ class _Collector:
     def _reports(self) -> list[report.ClauseReport]:
         option = self._config.option
         narrowed = bool(
-            option.keyword
+            option.short
+            or option.keyword
             or option.markexpr
             or option.chosen
             or any("::" in a or a.endswith(".py") for a in self._config.args)
@@ -347,4 +383,4 @@ class _Collector:
         writer = terminalreporter._tw
         # A log has no width of its own, and 80 columns would cut what each clause asks.
         width = writer.fullwidth if writer._file.isatty() else max(writer.fullwidth, 140)
-        report.show(reports, again(option.subject), writer._file, width)
+        report.show(reports, again(option.subject, option.backend), writer._file, width)

@@ -44,7 +44,7 @@ def environment(
     }
 
 
-def again(subject: str) -> str:
+def again(subject: str, backend: str = "local") -> str:
     """What runs one case again, with places for its ``nodeid``, ``processes`` and ``devices``.
 
     It can be pasted where the run was started: with the same interpreter, and with the path on
@@ -55,6 +55,8 @@ def again(subject: str) -> str:
     if ":" in subject and path:
         words.insert(0, f"PYTHONPATH={shlex.quote(path)}")
     words += ["'{nodeid}'", "--subject", shlex.quote(subject)]
+    if backend != "local":
+        words += ["--backend", shlex.quote(backend)]
     return " ".join([*words, "--processes {processes} --devices {devices}"])
 
 

@@ -64,6 +64,14 @@ def observe(subject: Subject, case: Case, kind: Kind, *sources: Any) -> None:
     gc.collect()
 
 
+def observe_in_train(subject: Subject, case: Case) -> None:
+    """Run the case in the train loop of a trainer, on the shards that it was given."""
+    import ray.train
+
+    shards = (ray.train.get_dataset_shard(str(k)) for k in range(case.use.iterators))
+    observe(subject, case, "ray", *shards)
+
+
 class _Log(logging.Handler):
     """Records what is logged as a warning or worse."""
 

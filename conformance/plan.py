@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,3 +73,24 @@ def plan_all(
         if hasattr(module, "cases"):
             planned += plan(module.cases, subject, topologies, kinds, level, path.stem)
     return planned
+
+
+#: Cases of each clause in the short form.
+A_FEW = 2
+
+
+def few(found: Sequence[Planned]) -> list[Planned]:
+    """Up to two cases of each clause, in memory where there are such; none that spoils a gang.
+
+    Fresh processes cost seconds, more than all cases together that keep them warm; and Ray leaves
+    threads behind where a dataset is not read to its end, which asks for fresh ones too.
+    """
+    seen: Counter[str] = Counter()
+    kept = []
+    for each in sorted(found, key=lambda p: (p.kind == "ray", p.case.patience_s)):
+        enough = 1 if each.kind == "ray" else A_FEW
+        wanted = any(seen[clause] < enough for clause in each.case.clauses)
+        if wanted and not each.case.spoils:
+            seen.update(each.case.clauses)
+            kept.append(each)
+    return kept

@@ -26,7 +26,7 @@ class PrepareError(RuntimeError):
 
 
 class Gang:
-    """N processes of `jax.distributed` on CPU devices, started when made, ended by `close`.
+    """N processes of `jax.distributed`, started when made, ended by `close`.
 
     ```python
     with Gang(processes=2, devices_per_process=1) as gang:
@@ -34,9 +34,12 @@ class Gang:
     ```
 
     Args:
-        processes: number of ranks, 1 or more.
-        devices_per_process: CPU devices of each, 1 or more.
-        backend: "local", "ray", or a backend object that no other gang uses.
+        processes: number of ranks, 1 or more; if `None`, as many as the backend has hosts for, or
+            two where it takes any number.
+        devices_per_process: devices of each, 1 or more; if `None`, as many as a host of the backend
+            has, or one where it takes any number.
+        backend: "local", "ray", "jaxtrainer", or a backend object that no other gang uses, such
+            as a `harness.backends.tpu_slice.TpuBackend`.
         env: environment variables of the ranks, beyond the parent's.
         jax_config: JAX options of the ranks, by their names.
         start_timeout_s: how long the ranks may take to start.
@@ -49,14 +52,19 @@ class Gang:
 
     def __init__(
         self,
-        processes: int = 2,
-        devices_per_process: int = 1,
+        processes: int | None = None,
+        devices_per_process: int | None = None,
         backend: str | Backend = "local",
         *,
         env: Mapping[str, str] | None = None,
         jax_config: Mapping[str, Any] | None = None,
         start_timeout_s: float = 120.0,
     ) -> None:
+        self._backend = _backend(backend) if isinstance(backend, str) else backend
+        if processes is None:
+            processes = self._backend.processes or 2
+        if devices_per_process is None:
+            devices_per_process = self._backend.devices_per_process or 1
         for name, value in (
             ("processes", processes),
             ("devices_per_process", devices_per_process),
@@ -68,7 +76,6 @@ class Gang:
         self._topology = Topology(
             processes, devices_per_process, dict(env or {}), dict(jax_config or {}), start_timeout_s
         )
-        self._backend = _backend(backend) if isinstance(backend, str) else backend
         self._busy = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
@@ -168,6 +175,18 @@ class Gang:
                 self._prepare(session, calls)
                 self._prepared[key] = call
 
+    def renew(self) -> None:
+        """End the processes; the next run gets fresh ones, and what was prepared runs on them.
+
+        For a run after which the processes are in different states though all ended alike.
+
+        Raises:
+            RuntimeError: the gang is closed, or another thread runs something on it.
+        """
+        with self._exclusively("renew"):
+            if self._session is not None:
+                self._end_session(self._session)
+
     def close(self) -> None:
         """End all processes and remove what they used. May be called again, from any thread."""
         self._closed = True
@@ -250,7 +269,18 @@ def _backend(name: str) -> Backend:
         from harness.backends.ray_actors import RayBackend
 
         return RayBackend()
-    raise ValueError(f'backend must be "local", "ray" or a backend object, not {name!r}')
+    if name == "jaxtrainer":
+        from harness.backends.jax_trainer import JaxTrainerBackend
+
+        return JaxTrainerBackend()
+    if name == "tpu":
+        raise ValueError(
+            'backend="tpu" does not say which slice: give TpuBackend(topology, version), '
+            "from harness.backends.tpu_slice"
+        )
+    raise ValueError(
+        f'backend must be "local", "ray", "jaxtrainer" or a backend object, not {name!r}'
+    )
 
 
 def _close(backend: Backend, pid: int) -> None:

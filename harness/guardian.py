@@ -47,8 +47,18 @@ def marked(mark: bytes) -> list[int]:
         if mark in environment.split(b"\0"):
             found.append(int(name))
     for pid in found:  # grows while it is read: children of children too
-        found += [each for each, parent in parents.items() if parent == pid and each not in found]
+        started = [each for each, parent in parents.items() if parent == pid and each not in found]
+        found += [each for each in started if not _is_guardian(each)]
     return found
+
+
+def _is_guardian(pid: int) -> bool:
+    """Whether a process is a guardian: it ends by itself, and must tidy up before it does."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return any(each.endswith(b"/guardian.py") for each in file.read().split(b"\0")[1:5])
+    except OSError:  # it has just ended
+        return False
 
 
 def kill_marked(mark: bytes, limit_s: float = 5.0) -> bool:

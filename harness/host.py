@@ -103,6 +103,10 @@ class HostWatch:
         """Give the tail of what the rank has written to stdout and stderr in this run."""
         return self._tails.text(rank)
 
+    def ended(self, ranks: Collection[int]) -> dict[int, bool]:
+        """Whether these ranks' processes have ended."""
+        return {rank: self._look_at(rank) is None for rank in ranks}
+
     def ending(self, rank: int) -> tuple[int | None, str | None]:
         """Give exit status or signal of a process that has ended, where the kernel tells."""
         process = self._processes.get(rank)

@@ -16,15 +16,19 @@ NEVER_S = 7 * 24 * 3600
 
 
 def start(
-    this: This, coordinator: str, jax_config: Mapping[str, Any], start_timeout_s: float
+    this: This, coordinator: str | None, jax_config: Mapping[str, Any], start_timeout_s: float
 ) -> None:
     """Initialise JAX in this process; returns when all processes have run a collective.
 
     Args:
         this: which process this is.
-        coordinator: address of process 0's coordination service, as JAX takes it.
+        coordinator: address of process 0's coordination service, as JAX takes it; `None` where
+            this process is one of a session already.
         jax_config: options that win over the ones set here.
         start_timeout_s: how long to wait for the other processes.
+
+    Raises:
+        RuntimeError: JAX gives this process another number, or other devices, than asked for.
     """
     import jax
 
@@ -37,6 +41,20 @@ def start(
     }
     for name, value in {**settings, **jax_config}.items():
         jax.config.update(name, value)  # type: ignore[no-untyped-call, unused-ignore]
+    if coordinator is not None:
+        _initialize(this, coordinator, start_timeout_s)
+    seen = (jax.process_index(), jax.process_count(), jax.local_device_count())
+    if seen != (this.rank, this.processes, this.devices_per_process):
+        raise RuntimeError(
+            f"rank {this.rank} of {this.processes} with {this.devices_per_process} devices: JAX "
+            f"says process {seen[0]} of {seen[1]} with {seen[2]} devices ({jax.default_backend()})"
+        )
+    _warm_up()
+
+
+def _initialize(this: This, coordinator: str, start_timeout_s: float) -> None:
+    import jax
+
     if this.rank > 0:
         _wait_for_socket(coordinator, start_timeout_s)
     arguments: dict[str, Any] = {
@@ -49,7 +67,6 @@ def start(
         "coordinator_bind_address": coordinator if coordinator.startswith("unix:") else None,
     }
     jax.distributed.initialize(**arguments)
-    _warm_up()
 
 
 def _wait_for_socket(coordinator: str, limit_s: float) -> None:

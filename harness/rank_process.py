@@ -22,14 +22,15 @@ class RankConfig:
     Attributes:
         this: which rank.
         files: where it writes.
-        coordinator: address of process 0's coordination service, as JAX takes it.
+        coordinator: address of process 0's coordination service, as JAX takes it; `None` where
+            whoever has started this process has joined it to a `jax.distributed` session.
         jax_config: JAX options, beyond the gang's own.
         start_timeout_s: how long to wait for the other ranks.
     """
 
     this: rank.This
     files: RankFiles
-    coordinator: str
+    coordinator: str | None
     jax_config: Mapping[str, Any]
     start_timeout_s: float
 

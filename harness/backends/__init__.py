@@ -20,7 +20,7 @@ class Topology:
 
     Attributes:
         processes: number of ranks.
-        devices_per_process: CPU devices of each.
+        devices_per_process: devices of each.
         env: environment variables of the ranks, beyond the parent's.
         jax_config: JAX options of the ranks, beyond the gang's own.
         start_timeout_s: how long the ranks may take until all have run a collective.
@@ -101,6 +101,14 @@ class Session(Protocol):
 
 class Backend(Protocol):
     """Starts sessions. One backend serves one gang."""
+
+    @property
+    def processes(self) -> int | None:
+        """Number of ranks, where the hosts decide it; `None` where any number will do."""
+
+    @property
+    def devices_per_process(self) -> int | None:
+        """Devices of each rank, where the hosts decide it; `None` where any number will do."""
 
     @property
     def default_stall_s(self) -> float:

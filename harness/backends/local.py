@@ -41,6 +41,9 @@ class LocalBackend:
     """Starts ranks as processes of this machine. Linux only."""
 
     default_stall_s = 5.0
+    # Any number will do.
+    processes: int | None = None
+    devices_per_process: int | None = None
 
     def __init__(self) -> None:
         self._custody: Custody | None = None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import ray
 
+from harness.backends.environment import import_path
 from harness.custody import Custody
 
 # On a machine with one core, a dataset whose tasks need two CPUs would never run.
 LEAST_CPUS = 2
-_QUIET = {
+QUIET = {
     # Ray warns that the meaning of this will change, and the ranks have no accelerators.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -49,6 +51,7 @@ def enter(
     address: str | None = None,
     cpus: int | None = None,
     object_store_bytes: int = 200 * 1024 * 1024,
+    runtime_env: Mapping[str, Any] | None = None,
 ) -> Callable[[], None]:
     """Connect to a cluster; returns the function that leaves it, which may be called again.
 
@@ -57,6 +60,8 @@ def enter(
             machine alone is started.
         cpus: CPUs that a cluster started here says it has; at least two and one a core if `None`.
         object_store_bytes: shared memory of a cluster started here.
+        runtime_env: of this process's job, where it has no connection yet. Ray uploads the local
+            folders in it, for all that the job runs.
     """
     global _connection  # noqa: PLW0603 - Ray has one connection a process, so do we
     with _lock:
@@ -66,7 +71,7 @@ def enter(
         if _connection is None:
             if ray.is_initialized():
                 return lambda: None
-            _connection = _connect(address, cpus, object_store_bytes)
+            _connection = _connect(address, cpus, object_store_bytes, dict(runtime_env or {}))
         _connection.users += 1
         return _Leave(_connection)
 
@@ -94,14 +99,26 @@ def _cluster_id() -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def _connect(address: str | None, cpus: int | None, object_store_bytes: int) -> _Connection:
+def _connect(
+    address: str | None, cpus: int | None, object_store_bytes: int, runtime_env: dict[str, Any]
+) -> _Connection:
     if address is not None:
-        ray.init(address=address, log_to_driver=False)
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            runtime_env=runtime_env or None,
+        )
         return _Connection(None, _cluster_id())
     custody = Custody()
     name, value = custody.mark
-    added = {name: value, **{k: v for k, v in _QUIET.items() if k not in os.environ}}
-    before = os.environ.get(name)
+    added = {
+        name: value,
+        # Whatever it runs finds the modules that this process finds.
+        "PYTHONPATH": os.pathsep.join(import_path()),
+        **{k: v for k, v in QUIET.items() if k not in os.environ},
+    }
+    before = {each: os.environ.get(each) for each in added}
     # What ray.init starts inherits the mark, so nothing of it outlives this process.
     os.environ.update(added)
     try:
@@ -111,6 +128,7 @@ def _connect(address: str | None, cpus: int | None, object_store_bytes: int) -> 
             object_store_memory=object_store_bytes,
             log_to_driver=False,
             logging_level=logging.WARNING,
+            runtime_env=runtime_env or None,
             _temp_dir=str(custody.directory),
         )
     except BaseException:
@@ -118,10 +136,10 @@ def _connect(address: str | None, cpus: int | None, object_store_bytes: int) -> 
         custody.close()
         raise
     finally:
-        for each in added:
-            del os.environ[each]
-        if before is not None:
-            os.environ[name] = before
+        for each, old in before.items():
+            os.environ.pop(each, None)
+            if old is not None:
+                os.environ[each] = old
     # Ray's agents lose the mark, and their parent when that ends before they do.
     custody.hold()
     return _Connection(custody, _cluster_id())

@@ -6,8 +6,8 @@ import importlib
 import os
 import socket
 import tempfile
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,43 @@ from harness.rank_process import RankConfig, become, redirect_output
 from harness.watchdog import Sample
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a process runs.
+
+    Attributes:
+        node: id of the Ray node.
+        address: of the node, as others reach it.
+        pid: process id.
+        slice_name: name of the TPU slice that the node belongs to; empty without one.
+        worker_id: the node's number in that slice, as its TPU has it; `None` if nobody tells.
+    """
+
+    node: str
+    address: str
+    pid: int
+    slice_name: str = ""
+    worker_id: int | None = None
+
+
 class RankActor:
-    """One rank. Its methods run in the main thread, one after the other."""
+    """One rank. Its methods run one after the other, in one thread."""
 
     def __init__(self) -> None:
         self._held: socket.socket | None = None
 
-    def where(self) -> tuple[str, int]:
-        """Give the node's id and the process's."""
-        return ray.get_runtime_context().get_node_id(), os.getpid()
+    def where(self) -> Place:
+        """Say where this process runs."""
+        context = ray.get_runtime_context()
+        labels = context.get_node_labels()
+        worker = labels.get("ray.io/tpu-worker-id") or os.environ.get("TPU_WORKER_ID", "")
+        return Place(
+            context.get_node_id(),
+            ray.util.get_node_ip_address(),
+            os.getpid(),
+            labels.get("ray.io/tpu-slice-name") or os.environ.get("TPU_NAME", ""),
+            int(worker) if worker.isdigit() else None,
+        )
 
     def hold_port(self) -> str:
         """Give an address for process 0's service, which nobody else can get meanwhile.
@@ -45,9 +73,15 @@ class RankActor:
         address = ray.util.get_node_ip_address()
         return f"{f'[{address}]' if ':' in address else address}:{self._held.getsockname()[1]}"
 
-    def start(self, config: RankConfig) -> None:
-        """Become a rank; returns when all have run a collective."""
+    def start(self, config: RankConfig, environment: Mapping[str, str]) -> None:
+        """Become a rank; returns when all have run a collective.
+
+        Args:
+            config: what a rank must know.
+            environment: variables that are set before JAX is imported.
+        """
         redirect_output(config.files.output)
+        os.environ.update(environment)
         # What holds a dataset needs it, and no case is to pay for its import.
         importlib.import_module("ray.data")
         become(config)
@@ -124,6 +158,10 @@ class WatchActor:
     def all_ready(self) -> bool:
         """Whether all ranks live, and none is stopped."""
         return self._watch.all_ready()
+
+    def ended(self, ranks: list[int]) -> dict[int, bool]:
+        """Whether these ranks' processes have ended."""
+        return self._watch.ended(ranks)
 
     def ending(self, number: int) -> tuple[int | None, str | None]:
         """Exit status or signal of a rank that has ended."""

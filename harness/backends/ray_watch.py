@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from harness.backends.environment import import_path
-from harness.backends.ray_main import NodeWatch, WatchActor
+from harness.backends.ray_main import NodeWatch, Place, WatchActor
 from harness.custody import Custody
 from harness.host import RankFiles
 
@@ -24,9 +22,10 @@ class Watches:
     """One watch a node, asked by rank.
 
     Args:
-        places: node id and process id of each rank.
+        places: where each rank runs.
         directory: where ranks of the parent's node write; others get one on their node.
         custody: whose mark the ranks hold.
+        runtime_env: with which the watches of other nodes find the code of this package.
         start_limit_s: how long the watches of other nodes may take to start.
 
     Raises:
@@ -35,24 +34,25 @@ class Watches:
 
     def __init__(
         self,
-        places: Sequence[tuple[str, int]],
+        places: Sequence[Place],
         directory: Path,
         custody: Custody,
+        runtime_env: Mapping[str, Any],
         start_limit_s: float,
     ) -> None:
-        self._nodes = [node for node, _ in places]
+        self._nodes = [place.node for place in places]
         self._here = ray.get_runtime_context().get_node_id()
         self._local = NodeWatch(directory, self._ranks_of(self._here))
         self._remote = {
-            node: _new_watch(node, self._ranks_of(node), custody.mark[1])
+            node: _new_watch(node, self._ranks_of(node), custody.mark[1], runtime_env)
             for node in sorted(set(self._nodes) - {self._here})
         }
         self.files: dict[int, RankFiles] = dict(self._local.files)
         asked = [watch.files.remote() for watch in self._remote.values()]
         for files in ray.get(asked, timeout=start_limit_s):
             self.files |= files
-        for rank, (_, pid) in enumerate(places):
-            self.ask(rank, "add", rank, pid)
+        for rank, place in enumerate(places):
+            self.ask(rank, "add", rank, place.pid)
 
     @property
     def all_here(self) -> bool:
@@ -108,10 +108,10 @@ class Watches:
         return [rank for rank, each in enumerate(self._nodes) if each == node]
 
 
-def _new_watch(node: str, ranks: list[int], mark: str) -> Any:
+def _new_watch(node: str, ranks: list[int], mark: str, runtime_env: Mapping[str, Any]) -> Any:
     options = {
         "num_cpus": 0,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
-        "runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(import_path())}},
+        "runtime_env": dict(runtime_env),
     }
     return ray.remote(WatchActor).options(**options).remote(ranks, mark)

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+import tests
 from harness import Gang, Returned
 from tests.harness import cases
 
@@ -25,9 +26,26 @@ def pids_of_all(gang: Gang) -> list[int]:
     return pids_of(gang) + [child.pid for child in psutil.Process().children(recursive=True)]
 
 
+def start(backend: str, processes: int) -> Gang:
+    """Start a gang; `fake` is on a slice that is not there, `tpu=ADDRESS` on one of a cluster."""
+    kind, _, address = backend.partition("=")
+    if kind not in ("fake", "tpu"):
+        return Gang(processes, backend=backend)
+    from harness.backends.fake_slice import FakeSlices
+    from harness.backends.slices import SliceShape
+    from harness.backends.tpu_slice import TpuBackend
+
+    shape = SliceShape("2x2x1" if kind == "fake" else "2x2x2", "v4")
+    address = address or FakeSlices(shape).address
+    slices = TpuBackend(
+        shape.topology, shape.version, address=address, code=[tests], platform="cpu"
+    )
+    return Gang(backend=slices)
+
+
 def main(end: str, backend: str, processes: int) -> None:
     """Start a gang, print the ids of its processes, and go on as `end` says."""
-    gang: Any = Gang(processes, backend=backend)
+    gang: Any = start(backend, processes)
     print(json.dumps(pids_of_all(gang)), flush=True)
     match end:
         case "idle":

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness import Gang, Hung, Returned
+from harness.custody import Custody
 from tests.harness import cases
 from tests.harness.conftest import is_alive, open_fds, wait_until
 from tests.harness.parents import pids_of
@@ -104,6 +105,36 @@ def test_a_killed_parent_leaves_no_ray_cluster(temp_dir: Path, start_parent: Sta
     parent.process.kill()
     parent.finish()
     assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
+
+
+def test_a_killed_parent_leaves_no_fake_slice(temp_dir: Path, start_parent: StartParent) -> None:
+    """The nodes of a slice that is not there, and their files, end with the parent."""
+    parent = start_parent("run", "fake")
+
+    assert len(set(parent.pids)) > 8
+    parent.process.kill()
+    parent.finish()
+    assert wait_until(lambda: nothing_left(parent.pids, temp_dir), LIMIT_S)
+
+
+def test_the_guardian_of_what_is_killed_tidies_up(temp_dir: Path) -> None:
+    """The guardian of a process that is ended with all its children outlives it."""
+    program = (
+        "import time; from harness.custody import Custody; "
+        "print(Custody('inner').directory, flush=True); time.sleep(1000)"
+    )
+    outer = Custody()
+    environment = {**os.environ, outer.mark[0]: outer.mark[1], "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as inner:
+        assert inner.stdout is not None
+        directory = Path(inner.stdout.readline().strip())
+        made = directory.is_dir()
+        outer.close()
+
+    assert made
+    assert wait_until(lambda: not list(temp_dir.iterdir()), LIMIT_S)
 
 
 @pytest.mark.parametrize("doing", ["run", "with"])

@@ -1,0 +1,124 @@
+"""What runs on a Ray cluster for a JaxTrainer: the loop of each worker, and how calls reach it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+import ray.data
+import ray.train
+from ray.train.v2._internal.execution.callback import ControllerCallback
+
+from harness.backends.ray_main import RankActor
+
+
+class LostError(RuntimeError):
+    """The worker that was asked has ended."""
+
+
+class Mailbox:
+    """An actor through which the parent calls workers that are not its own."""
+
+    def __init__(self, workers: int) -> None:
+        self._calls: list[asyncio.Queue[tuple[str, tuple[Any, ...]]]] = [
+            asyncio.Queue() for _ in range(workers)
+        ]
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._lost: dict[int, str] = {}
+        self._controller: Any = None
+
+    async def ask(self, index: int, method: str, args: tuple[Any, ...]) -> Any:
+        """Have a worker call a method of its `RankActor`; gives or raises what that does."""
+        if index in self._lost:
+            raise LostError(self._lost[index])
+        future = self._asked[index] = asyncio.get_running_loop().create_future()
+        await self._calls[index].put((method, args))
+        return await future
+
+    async def next(self, index: int) -> tuple[str, tuple[Any, ...]]:
+        """Wait until worker `index` is asked something."""
+        return await self._calls[index].get()
+
+    async def answer(self, index: int, value: Any, error: BaseException | None = None) -> None:
+        """Give what the worker's call has returned or raised."""
+        future = self._asked.pop(index)
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    async def lose(self, index: int, why: str) -> None:
+        """Take notice of a worker's end."""
+        self._lost.setdefault(index, why)
+        if index in self._asked:
+            self._asked.pop(index).set_exception(LostError(why))
+
+    async def set_controller(self, controller: Any) -> None:
+        """Keep the handle of the trainer's controller."""
+        self._controller = controller
+
+    async def controller(self) -> Any:
+        """Give the handle of the trainer's controller; `None` before it has started."""
+        return self._controller
+
+
+class Announce(ControllerCallback):  # type: ignore[misc]
+    """Tells a mailbox of a trainer's controller, which Ray Train keeps to itself."""
+
+    def __init__(self, mailbox: Any) -> None:
+        self._mailbox = mailbox
+
+    def after_controller_start(self, train_run_context: Any) -> None:  # noqa: ARG002 - Ray's
+        """Say which actor this is."""
+        self._mailbox.set_controller.remote(ray.get_runtime_context().current_actor)
+
+
+def serve(config: Mapping[str, Any]) -> None:
+    """Do as the parent asks, one call after the other: the train loop of each worker."""
+    mailbox = config["mailbox"]
+    index = ray.train.get_context().get_world_rank()
+    actor = RankActor()
+    while True:
+        method, args = ray.get(mailbox.next.remote(index))
+        try:
+            value = getattr(actor, method)(*args)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
+            told = RuntimeError(f"{type(error).__name__}: {error}")
+            ray.get(mailbox.answer.remote(index, None, told))
+        else:
+            ray.get(mailbox.answer.remote(index, value))
+
+
+class GivenShards(ray.train.DataConfig):  # type: ignore[misc]
+    """Gives each worker the shards that were made for it, however uneven they are.
+
+    Args:
+        shards: for each worker, its shard of each name: a Ray `Dataset` or `DataIterator`.
+    """
+
+    def __init__(self, shards: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__()
+        self._given = [dict(own) for own in shards]
+
+    def __deepcopy__(self, memo: Any) -> GivenShards:
+        """Stay as it is: Ray copies its configuration, and shards hold handles of actors."""
+        return self
+
+    def configure(
+        self,
+        datasets: Mapping[str, Any],  # noqa: ARG002 - Ray's signature, as the rest
+        world_size: int,
+        worker_handles: Any = None,  # noqa: ARG002
+        worker_node_ids: Any = None,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> list[dict[str, Any]]:
+        """Give worker k the shards that were made for it."""
+        if len(self._given) != world_size:
+            raise ValueError(f"shards for {len(self._given)} workers, not for {world_size}")
+        return [{name: _iterator(own) for name, own in each.items()} for each in self._given]
+
+
+def _iterator(shard: Any) -> Any:
+    return shard.iterator() if isinstance(shard, ray.data.Dataset) else shard
