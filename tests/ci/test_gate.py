@@ -42,16 +42,20 @@ def _until_it_spins(folder: Path, run: Run) -> None:
         time.sleep(0.05)
 
 
-def test_a_run_that_is_as_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It exits with 0, writes its four files and the summary of the job, and leaves no process."""
+def test_two_runs_at_once_are_as_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each exits with 0, writes its four files and the job's summary, and leaves no process."""
     summary = tmp_path / "job.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     with started(tmp_path, *CORE, program=GATE) as run:
-        ended = run.wait()
+        monkeypatch.delenv("GITHUB_STEP_SUMMARY")
+        with started(tmp_path, *CORE, program=GATE) as other:
+            ended, beside = run.wait(), other.wait()
 
-        assert run.left() == []
-    assert ended.status == 0, ended.output
+            assert run.left() + other.left() == []
+    assert (ended.status, beside.status) == (0, 0), ended.output + beside.output
     assert ended.report is not None
+    assert beside.report is not None
+    assert ended.report["gate"]["counts"] == beside.report["gate"]["counts"]
     assert ended.report["gate"]["verdict"] == "as expected"
     assert set(ended.report["gate"]["counts"]) == {"pass"}
     assert sorted(p.name for p in run.report.iterdir()) == [
