@@ -404,6 +404,7 @@ def test_a_hang_is_a_failure_of_its_own_kind(fails: pytest.RunResult) -> None:
     """It says who waits for whom; causes first, then stacks, own frames first, folded."""
     part(fails, "test_hangs").fnmatch_lines(
         [
+            "one-sided error: rank 1: ValueError: no more rows",
             "rank 1 raised ValueError *; ranks 0, 2 wait for another thread at *wait_for_peer*",
             "----- rank 1 -----",
             "E*ValueError: no more rows",
