@@ -217,7 +217,7 @@ def passes(pytester: pytest.Pytester, _results: dict[str, pytest.RunResult]) -> 
     if "passes" not in _results:
         pytester.makeconftest(CONFTEST)
         examples = (ROOT / "docs" / "testing.md").read_text()
-        # Smaller than in the text: each other topology is a start more.
+        # Smaller than in the text: to start more ranks takes longer.
         examples = examples.replace("[2, 4]", "[2]").replace(
             "processes=3", "processes=2, devices=2"
         )
