@@ -30,9 +30,10 @@ from harness.pytest_plugin.failures import (
 from harness.pytest_plugin.pool import Pool, TestGang
 from harness.pytest_plugin.settings import Settings, add_options, describe, read_settings
 from harness.pytest_plugin.slots import Slots
-from harness.pytest_plugin.stacks import fold, name_ranks
+from harness.pytest_plugin.stacks import fold
 from harness.pytest_plugin.topologies import MarkerError, arguments_of, limits, topologies
 from harness.rank import This
+from harness.stacks import ranks_text
 
 __all__ = [
     "GangDied",
@@ -48,7 +49,8 @@ __all__ = [
 _SETTINGS = pytest.StashKey[Settings]()
 _POOL = pytest.StashKey[Pool]()
 # What the transport of collectives says of each new mesh: different on each rank, and of no use.
-_GLOO = re.compile(r"^\[Gloo\] Rank \d+ is connected to .*\n", re.MULTILINE)
+# Its threads may write into each other's lines.
+_GLOO = re.compile(r"^\[Gloo\] Rank .*\n+", re.MULTILINE)
 _LEASE = "_gang_lease"
 _MARKER = (
     "gang(processes, devices, backend, *, deadline_s, stall_s, env, jax_config): run the test on "
@@ -177,7 +179,7 @@ def _report(item: pytest.Item, outcomes: list[Outcome]) -> None:
     texts = ((outcome.rank, _GLOO.sub("", outcome.output)) for outcome in outcomes)
     outputs = fold((rank, text) for rank, text in texts if text)
     for ranks, text in outputs:
-        key = f"stdout and stderr of {name_ranks(ranks)}"
+        key = f"stdout and stderr of {ranks_text(ranks)}"
         item.add_report_section("call", key, text)
         if item.config.option.capture == "no":
             print(f"\n----- {key} -----\n{text}", end="")
@@ -185,7 +187,7 @@ def _report(item: pytest.Item, outcomes: list[Outcome]) -> None:
     for ranks, threads in left:
         if threads:
             text = f"threads left behind: {', '.join(threads)}; the next test gets fresh processes"
-            item.add_report_section("call", f"gang, {name_ranks(ranks)}", text)
+            item.add_report_section("call", f"gang, {ranks_text(ranks)}", text)
 
 
 @pytest.fixture

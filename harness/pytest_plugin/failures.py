@@ -11,8 +11,10 @@ from _pytest.outcomes import Failed
 
 from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
 from harness.pytest_plugin.on_rank import PICTURE
-from harness.pytest_plugin.stacks import fold, name_ranks, readable
+from harness.pytest_plugin.stacks import fold, readable
 from harness.rank import qualified_name
+from harness.stacks import ranks_text
+from harness.verdict import verdict
 
 
 class GangFailure(Failed):
@@ -76,7 +78,10 @@ def check(outcomes: Sequence[Outcome], *, verbose: bool = False) -> list[Any]:
     failure = _failure(outcomes)
     if failure is not None:
         kind, headline = failure
-        raise kind("\n".join([headline, *_details(outcomes, verbose=verbose)]), outcomes)
+        lines = [headline, *_details(outcomes, verbose=verbose)]
+        if kind in (GangDied, GangHung, GangUndecided):
+            lines.insert(0, verdict(outcomes).headline)
+        raise kind("\n".join(lines), outcomes)
     return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
 
 
@@ -126,13 +131,13 @@ def _failure(outcomes: Sequence[Outcome]) -> tuple[type[GangFailure], str] | Non
     endings = fold((outcome.rank, _ending(outcome)) for outcome in outcomes)
     errors = [outcome for outcome in raised if _ending(outcome) == "raised"]
     if len(endings) > 1 and not errors:
-        ways = "; ".join(f"{name_ranks(ranks)} {ending}" for ranks, ending in endings)
+        ways = "; ".join(f"{ranks_text(ranks)} {ending}" for ranks, ending in endings)
         return RanksDiffer, f"the ranks ended in different ways: {ways}"
     messages = fold((outcome.rank, _headline(outcome)) for outcome in errors)
-    ways = "; ".join(f"{name_ranks(ranks)} raised {text}" for ranks, text in messages[:3])
+    ways = "; ".join(f"{ranks_text(ranks)} raised {text}" for ranks, text in messages[:3])
     more = f"; and {len(messages) - 3} more" if len(messages) > 3 else ""
     others = [(ranks, ending) for ranks, ending in endings if ending != "raised"]
-    rest = "".join(f"; {name_ranks(ranks)} {ending}" for ranks, ending in others)
+    rest = "".join(f"; {ranks_text(ranks)} {ending}" for ranks, ending in others)
     return RanksRaised, ways + more + rest
 
 
@@ -150,10 +155,10 @@ def _details(outcomes: Sequence[Outcome], *, verbose: bool) -> list[str]:
     lines = []
     for ranks, (title, _) in fold((rank, (t, _place(text))) for rank, (t, text) in details.items()):
         texts = fold((rank, details[rank][1]) for rank in ranks)
-        seen = f", as {name_ranks(texts[0][0])} saw it" if len(texts) > 1 else ""
-        lines += ["", f"----- {name_ranks(ranks)}{title}{seen} -----", texts[0][1]]
+        seen = f", as {ranks_text(texts[0][0])} saw it" if len(texts) > 1 else ""
+        lines += ["", f"----- {ranks_text(ranks)}{title}{seen} -----", texts[0][1]]
         for others, text in texts[1:]:
-            lines += [f"... {name_ranks(others)}, at the same place:", _errors(text)]
+            lines += [f"... {ranks_text(others)}, at the same place:", _errors(text)]
     return lines
 
 

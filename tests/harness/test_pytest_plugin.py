@@ -217,10 +217,8 @@ def passes(pytester: pytest.Pytester, _results: dict[str, pytest.RunResult]) -> 
     if "passes" not in _results:
         pytester.makeconftest(CONFTEST)
         examples = (ROOT / "docs" / "testing.md").read_text()
-        # Smaller than in the text: each other topology is a start more.
-        examples = examples.replace("[2, 4]", "[2]").replace(
-            "processes=3", "processes=2, devices=2"
-        )
+        # Smaller than in the text: to start more ranks takes longer.
+        examples = examples.replace("[2, 4]", "[2]").replace("processes=3", "processes=2")
         blocks = re.findall(r"^```python\n(.*?)^```", examples, re.MULTILINE | re.DOTALL)
         tests = [block for block in blocks if "def test_" in block]
         pytester.makepyfile(test_passes=PASSES, **{f"test_doc{k}": t for k, t in enumerate(tests)})
@@ -258,10 +256,7 @@ def test_a_body_runs_on_every_rank(passes: pytest.RunResult) -> None:
 
 def test_output_of_ranks_is_in_the_report(passes: pytest.RunResult) -> None:
     """What each rank prints is a section of its test."""
-    passes.stdout.fnmatch_lines(
-        ["*Captured stdout and stderr of rank 1 call*", "said by rank 1"], consecutive=True
-    )
-    passes.stdout.no_fnmatch_line("*Gloo*")
+    passes.stdout.fnmatch_lines(["*Captured stdout and stderr of rank 1 call*", "said by rank 1"])
 
 
 def test_a_body_that_takes_the_gang_runs_in_the_parent(passes: pytest.RunResult) -> None:
@@ -404,6 +399,7 @@ def test_a_hang_is_a_failure_of_its_own_kind(fails: pytest.RunResult) -> None:
     """It says who waits for whom; causes first, then stacks, own frames first, folded."""
     part(fails, "test_hangs").fnmatch_lines(
         [
+            "one-sided error: rank 1: ValueError: no more rows",
             "rank 1 raised ValueError *; ranks 0, 2 wait for another thread at *wait_for_peer*",
             "----- rank 1 -----",
             "E*ValueError: no more rows",
