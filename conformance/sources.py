@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,7 +132,7 @@ def _split(split: Split, processes: int) -> list[Any]:
     )
     match split.how:
         case "indices":
-            return list(dataset.split_at_indices(list(split.at)))
+            return _split_at(dataset, split.at)
         case "split":
             return list(dataset.split(processes, equal=False))
         case "streaming":
@@ -140,11 +140,16 @@ def _split(split: Split, processes: int) -> list[Any]:
         case "streaming_equal":
             return list(dataset.streaming_split(processes, equal=True))
         case "filter":
-            parts = dataset.split_at_indices(list(split.at))
+            parts = _split_at(dataset, split.at)
             return [
                 part.filter(_Keep(dropped))
                 for part, dropped in zip(parts, split.dropped, strict=True)
             ]
+
+
+def _split_at(dataset: Any, at: Sequence[int]) -> list[Any]:
+    # One process reads the whole dataset: Ray refuses a split without indices.
+    return list(dataset.split_at_indices(list(at))) if at else [dataset]
 
 
 class _Keep:

@@ -5,11 +5,16 @@ Ray is imported only when a source is Ray's, which then has imported it already.
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxiter.errors import OptionError, SourceUsedError
 from jaxiter.options import CollateFn, Options
+
+if TYPE_CHECKING:  # batches.py imports this module
+    from jaxiter.batches import JaxBatches
+    from jaxiter.stats import EpochStats
 
 _METHOD = "iter_jax_batches"
 # Ray's own methods by class, while `install` has replaced them; None where there was none.
@@ -105,8 +110,9 @@ def install() -> None:
 
     For this process; call it in each process that iterates, say at the top of a training function.
     The methods take Ray's arguments and those of `jaxiter.iter_jax_batches`, with jaxiter's
-    defaults: `synchronize_batches` is True. As with Ray, what they return is an iterator: it serves
-    one epoch, which begins with the first `next()`. A second call changes nothing.
+    defaults: `synchronize_batches` is True. As with Ray, what they return is an iterator, a
+    `OneEpoch`: it serves one epoch, which begins with `iter()` or the first `next()`. A second
+    call of `install` changes nothing.
 
     Raises:
         ImportError: Ray Data is not there.
@@ -130,22 +136,60 @@ def uninstall() -> None:
             setattr(cls, _METHOD, original)
 
 
-def _method(original: Any) -> Callable[..., Iterator[Any]]:
-    def iter_jax_batches(self: Any, **arguments: Any) -> Iterator[Any]:
+class OneEpoch(Iterator[Any]):
+    """What Ray's method names return after `install`: the batches of one epoch, as from Ray.
+
+    Once it is over, closed or failed, there are no more: a second loop over it gets nothing.
+    """
+
+    def __init__(self, batches: "JaxBatches") -> None:
+        self._batches = batches
+        self._epoch: Iterator[Any] | None = None
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> "OneEpoch":
+        """Begin the epoch, so that a loop that is left before its first batch is known to peers.
+
+        Raises:
+            RendezvousError: There are several processes and no way to agree with them.
+        """
+        self._begun()
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch; raises as `jaxiter.iter_jax_batches` says."""
+        return next(self._begun())
+
+    def close(self) -> None:
+        """End the epoch; peers learn that this process left. One not begun reads nothing."""
+        with self._lock:
+            if self._epoch is None:
+                self._epoch = iter(())
+        self._batches.close()
+
+    def stats(self) -> "tuple[EpochStats, ...]":
+        """Return the books of the epoch as they stand now; nothing before it has begun."""
+        return self._batches.stats()
+
+    def _begun(self) -> Iterator[Any]:
+        with self._lock:
+            if self._epoch is None:
+                self._epoch = iter(self._batches)
+            return self._epoch
+
+
+def _method(original: Any) -> Callable[..., OneEpoch]:
+    def iter_jax_batches(self: Any, **arguments: Any) -> OneEpoch:
         import jaxiter
 
         # Arguments are checked here, as Ray does, and not at the first `next()`.
-        return _one_epoch(jaxiter.iter_jax_batches(self, **arguments))
+        return OneEpoch(jaxiter.iter_jax_batches(self, **arguments))
 
     if original is not None:
         functools.update_wrapper(
             iter_jax_batches, original, assigned=("__qualname__", "__module__")
         )
     return iter_jax_batches
-
-
-def _one_epoch(batches: Iterable[Any]) -> Iterator[Any]:
-    yield from batches
 
 
 def _once(source: Iterator[Any]) -> Callable[[], Iterator[Any]]:

@@ -3,6 +3,7 @@
 import datetime
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -249,17 +250,52 @@ def test_rays_own_methods_take_the_arguments_of_jaxiter(rows: Any) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_epoch_begins_with_the_first_next() -> None:
-    """What is never iterated reads nothing."""
-    touched = ray.data.range(4).map_batches(_fail)
-
+def test_what_is_closed_before_its_epoch_reads_nothing(tmp_path: Path) -> None:
+    """An epoch that is closed before it begins reads nothing, and has no batches."""
+    trace = tmp_path / "read"
+    touched = ray.data.range(4).map_batches(_Touch(str(trace)))
     batches = touched.iter_jax_batches(batch_size=8)
 
     batches.close()
 
+    assert list(batches) == []
+    assert not trace.exists()
 
-def _fail(_: Any) -> Any:
-    raise AssertionError
+
+@pytest.mark.usefixtures("installed")
+def test_an_epoch_begins_when_a_loop_does(rows: Any) -> None:
+    """iter() alone begins the epoch, so that a loop that is left before its first batch counts."""
+    batches = rows.iter_jax_batches(batch_size=8, paddings=0)
+    before = batches.stats()
+
+    iter(batches)
+
+    assert before == ()
+    assert len(batches.stats()) == 1
+    batches.close()
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_books_of_an_epoch_by_rays_method_name(rows: Any) -> None:
+    """After install() an epoch has its ledger."""
+    batches = rows.iter_jax_batches(batch_size=8, paddings=0)
+
+    delivered = list(batches)
+
+    (stats,) = batches.stats()
+    assert (stats.batches_delivered, stats.rows_read, stats.rows_delivered) == (3, ROWS, ROWS)
+    assert len(delivered) == 3
+
+
+class _Touch:
+    """Leaves a file where a block is read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __call__(self, batch: Any) -> Any:
+        Path(self._path).touch()
+        return batch
 
 
 def test_uninstall_gives_ray_its_methods_back() -> None:
