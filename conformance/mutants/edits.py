@@ -95,9 +95,7 @@ def source_of(module: str) -> str:
 
 
 @cache
-def mechanical_edits(
-    module: str, source: str
-) -> tuple[tuple[MechanicalEdit, operators.Site], ...]:
+def mechanical_edits(module: str, source: str) -> tuple[tuple[MechanicalEdit, operators.Site], ...]:
     """All edits that the operators can make in the functions of a module, in order."""
     found = []
     for name, function in functions(ast.parse(source)):

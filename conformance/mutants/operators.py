@@ -144,11 +144,7 @@ def _arithmetic_turned(node: ast.AST) -> _Edits:
 
 
 def _extreme_swapped(node: ast.AST) -> _Edits:
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in _EXTREMES
-    ):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _EXTREMES:
         yield node.func, _EXTREMES[node.func.id]
 
 
