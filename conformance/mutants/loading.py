@@ -133,14 +133,14 @@ class _Renamed(ast.NodeTransformer):
     def __init__(self, alias: str) -> None:
         self._alias = alias
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:  # noqa: N802
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
         """``from jaxiter.x import y``."""
         top, dot, rest = (node.module or "").partition(".")
         if top == PACKAGE:
             node.module = f"{self._alias}{dot}{rest}"
         return node
 
-    def visit_Import(self, node: ast.Import) -> ast.Import:  # noqa: N802
+    def visit_Import(self, node: ast.Import) -> ast.Import:
         """``import jaxiter``."""
         for name in node.names:
             if name.name == PACKAGE:

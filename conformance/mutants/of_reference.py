@@ -91,7 +91,8 @@ MUTANTS = (
                 "",
                 "def rows(batch",
                 "def ahead(source: Any, size: int) -> Iterator[Any]:\n"
-                "    while len(window := list(itertools.islice(source, max(size, 1)))) == max(size, 1):\n"
+                "    size = max(size, 1)\n"
+                "    while len(window := list(itertools.islice(source, size))) == size:\n"
                 "        yield from window\n\n\ndef rows(batch",
             ),
             _edit(_MAIN, _READER, f"ahead({_READER}, prefetch_batches)"),
@@ -368,13 +369,13 @@ MUTANTS = (
             _edit("exact", "    held: Columns = {}\n", ""),
             _edit(
                 "exact",
-                "        held = {k: np.concatenate([held[k], v]) if rows(held) else v for k, v in piece.items()}",
-                "        held.update({k: np.concatenate([held[k], v]) if rows(held) else v for k, v in piece.items()})",
+                "held = {k: np.concatenate(",
+                "held |= {k: np.concatenate(",
             ),
             _edit(
                 "exact",
-                "            held = {k: v[size:] for k, v in held.items()}",
-                "            held.update({k: v[size:] for k, v in held.items()})",
+                "held = {k: v[size:] for k, v in held.items()}",
+                "held |= {k: v[size:] for k, v in held.items()}",
             ),
         ),
     ),
