@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="print names, run nothing")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the fates as JSON")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table of them")
     given = parser.parse_args(arguments)
     chosen = _chosen(given)
     if given.list:
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.report:
                 write(json.dumps([asdict(f) for f in fates], indent=1), given.report)
     show(fates)
+    if given.markdown:
+        write(as_markdown(fates), given.markdown)
     return 1 if wrong(fates) else 0
 
 
@@ -139,6 +142,22 @@ def show(fates: Sequence[Fate]) -> None:
     console.print(
         f"{dead} of {len(fates)} mutants killed, {len(wrong(fates))} not as they should be"
     )
+
+
+def as_markdown(fates: Sequence[Fate]) -> str:
+    """A row a mutant: its name, what it copies, what kills it and how."""
+    reasons = survivors()
+    lines = ["| mutant | copies | killed by | verdict, case |", "| --- | --- | --- | --- |"]
+    for fate in fates:
+        own = NAMED[fate.mutant].clause if fate.mutant in NAMED else ""
+        first = own if own in fate.killed else next(iter(fate.killed), "")
+        how = "survives: " + reasons.get(fate.mutant, "no reason given")
+        if first:
+            kind, case, _ = fate.killed[first]
+            how = f"{kind}, `{case}`"
+        copies = fate.origin or ("" if own else "mechanical")
+        lines.append(f"| `{fate.mutant}` | {copies} | {', '.join(fate.killed)} | {how} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

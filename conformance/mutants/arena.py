@@ -94,8 +94,8 @@ class Arena:
     def __enter__(self) -> Arena:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for _, gang in self._gangs.values():
+    def __exit__(self, *exc: object) -> None:
+        for _topology, gang in self._gangs.values():
             gang.close()
         self._gangs.clear()
         self._cluster.close()
