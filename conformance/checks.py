@@ -18,8 +18,10 @@ from conformance.checks_rows import dtypes, once, own_rows, padding, real_first,
 from conformance.checks_split import split_ends, split_once
 from conformance.trial import Check
 
+#: One miscount fails many clauses by these, before what each asks for itself is looked at.
+COUNTED: tuple[Check, ...] = (counts, value_error)
 #: Without these nothing else is shown: the batches that there should be, and the right ending.
-_BASE: tuple[Check, ...] = (counts, value_error)
+_BASE = COUNTED
 _NAMED: tuple[Check, ...] = (counts, names)
 _ALL: tuple[Check, ...] = (*_BASE, sizes, shape, dtypes, values, padding, sums)
 #: By clause, else by group, else all that is delivered: each clause is given what its sentence

@@ -60,7 +60,8 @@ def names(trial: Trial) -> str:
             text = epoch.error.get("message", "")
             missing = [name for name in trial.case.names if not has_words(text, name)]
             if epoch.how == "error" and missing:
-                return f"{at(trial, number, process)}: no {missing[0]!r} in {epoch.ending()}"
+                where = at(trial, number, process)
+                return f"{where}: the error does not name {missing[0]!r}: {epoch.ending()}"
     return ""
 
 

@@ -72,7 +72,10 @@ def ledger(trial: Trial) -> str:
     """Rows read are delivered, dropped, held or discarded; those delivered are those that came."""
     for s in trial.seen:
         if len(s.stats) != len(s.epochs):
-            return f"process {s.process}: a ledger of {len(s.stats)} epochs, {len(s.epochs)} ran"
+            ran = f"{len(s.epochs)} epochs ran"
+            if not s.stats:
+                return f"process {s.process}: {ran}, but there is no stats() that tells their rows"
+            return f"process {s.process}: {ran}, but stats() tells the rows of {len(s.stats)}"
         for number, row in enumerate(s.stats):
             parts = {n: row[f"rows_{n}"] for n in ("delivered", "dropped", "held", "discarded")}
             if row["rows_read"] != sum(parts.values()):
@@ -92,10 +95,12 @@ def _real_rows(epoch: SeenEpoch) -> int:
 
 def warned_once(trial: Trial) -> str:
     """At most one warning a process, and at least one in all."""
-    counts_of = [len(s.logs) for s in trial.seen]
-    if max(counts_of) > 1 or not any(counts_of):
-        texts = [log["text"] for s in trial.seen for log in s.logs]
-        return f"warnings of each process: {counts_of}; {texts}"
+    if not any(s.logs for s in trial.seen):
+        return "no process warned that there was nothing to deliver; one warning is due"
+    for s in trial.seen:
+        if len(s.logs) > 1:
+            texts = [log["text"] for log in s.logs]
+            return f"process {s.process} warned {len(s.logs)} times, once is due: {texts}"
     return ""
 
 
@@ -111,7 +116,7 @@ def peers_lost(trial: Trial) -> str:
             if epoch.how != "error":
                 return f"{where}: {epoch.count} batches, then {epoch.ending()}, expected an error"
             if not any(has_words(text, f"process {p}") for p in lost):
-                return f"{where}: no 'process {min(lost)}' in {epoch.ending()}"
+                return f"{where}: the error does not name 'process {min(lost)}': {epoch.ending()}"
     return ""
 
 

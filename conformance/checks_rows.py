@@ -110,7 +110,9 @@ def once(trial: Trial) -> str:
             expected = sum(len(part.rows) for part in expectation.parts[process])
             if len(arrived) != expected:
                 where = at(trial, number, process)
-                return f"{where}: got real rows {sorted(arrived)}, expected {expected} of them"
+                missing = sorted(set(range(trial.case.shards[process].rows)) - set(arrived))
+                lost = f"; missing are rows {missing}" if missing else ""
+                return f"{where}: {len(arrived)} real rows came, expected {expected}{lost}"
     return ""
 
 

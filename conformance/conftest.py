@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import platform
-import shlex
-import sys
+import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conformance import report
-from conformance.deciding import Decide, Decider, Result, results_of
+from conformance.account import Account
+from conformance.deciding import (
+    ACCOUNT,
+    Budget,
+    Decide,
+    Decider,
+    Result,
+    results_of,
+)
+from conformance.environment import again, environment
 from conformance.gangs import Gangs
 from conformance.model import Kind, Topology
-from conformance.plan import Planned, plan
+from conformance.plan import Planned, gang_of, plan
 from conformance.subjects import NAMED, Subject, SubjectError, find
 
 
@@ -79,6 +85,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="clauses to decide (default: %(default)s)",
     )
     group.addoption("--report", metavar="DIR", help="write report.json and junit.xml there")
+    group.addoption(
+        "--chosen",
+        metavar="FILE",
+        help="run only the cases that this JSON file names, in its order: what the gate writes",
+    )
+    group.addoption(
+        "--journal",
+        metavar="FILE",
+        help="append a line of JSON to this file as each case starts and ends",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,6 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
         for p in dict.fromkeys(_numbers("--processes", option.processes))
         for d in dict.fromkeys(_numbers("--devices", option.devices))
     ]
+    config.stash[_CHOSEN] = _chosen(option.chosen) if option.chosen else None
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(config), "conformance-report")
         if option.report:
@@ -114,11 +131,36 @@ def pytest_configure(config: pytest.Config) -> None:
         option.disable_warnings = True
     # A warning of some release of Ray or JAX is no verdict on a subject.
     config.addinivalue_line("filterwarnings", "default")
-    config.addinivalue_line("markers", "xdist_group(name): tests that one xdist worker runs")
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep all cases of one gang on one worker, told by the names of their tests.
+
+    Marks of xdist would do, but what xdist 3.8 appends to those names is lost with pytest 9.2.
+    """
+    if config.getvalue("dist") not in ("load", "loadgroup"):
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGang(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return gang_of(nodeid)
+
+    return ByGang(config, log)
+
+
+def _chosen(path: str) -> dict[str, Any]:
+    """The file of ``--chosen``: ``cases`` (keys and seconds), and ``until_s`` or null."""
+    try:
+        found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        dict(found["cases"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise pytest.UsageError(f"--chosen {path!r}: cannot be read ({error!r})") from error
+    return found
+
+
+_CHOSEN = pytest.StashKey[dict[str, Any] | None]()
 _SUBJECT = pytest.StashKey[Subject]()
 _KINDS = pytest.StashKey[Sequence[Kind]]()
 _TOPOLOGIES = pytest.StashKey[Sequence[Topology]]()
@@ -129,20 +171,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "planned" not in metafunc.fixturenames:
         return
     stash, level = metafunc.config.stash, metafunc.config.option.level
-    found = plan(metafunc.module.cases, stash[_SUBJECT], stash[_TOPOLOGIES], stash[_KINDS], level)
-    params = [
-        pytest.param(
-            p, id=p.id, marks=pytest.mark.xdist_group("ray" if p.kind == "ray" else str(p.topology))
-        )
-        for p in found
-    ]
-    metafunc.parametrize("planned", params)
+    group = metafunc.module.__name__.rpartition(".")[2]
+    found = plan(
+        metafunc.module.cases, stash[_SUBJECT], stash[_TOPOLOGIES], stash[_KINDS], level, group
+    )
+    metafunc.parametrize("planned", [pytest.param(p, id=p.id) for p in found])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the cases by kind and topology, so that each gang is started once."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the cases by kind and topology, so that each gang is started once; or as was chosen."""
     # A group without a case for this choice becomes a test that is skipped: no use to anybody.
     items[:] = [item for item in items if _planned(item) is not None]
+    chosen = config.stash[_CHOSEN]
+    if chosen is not None:
+        by_key = {p.key: item for item in items if (p := _planned(item)) is not None}
+        items[:] = [by_key[key] for key, _ in chosen["cases"] if key in by_key]
+        return
 
     def key(item: pytest.Item) -> tuple[str, int, int]:
         planned = _planned(item)
@@ -162,8 +206,11 @@ def _planned(item: pytest.Item) -> Planned | None:
 def decider(request: pytest.FixtureRequest) -> Iterator[Decider]:
     """Runs cases; ends its gangs with the session."""
     gangs = Gangs(request.config.stash[_SUBJECT])
+    chosen = request.config.stash[_CHOSEN] or {}
+    until_s = chosen.get("until_s")
+    budget = None if until_s is None else Budget(until_s, dict(chosen["cases"]))
     try:
-        yield Decider(request.config.stash[_SUBJECT], gangs)
+        yield Decider(request.config.stash[_SUBJECT], gangs, budget)
     finally:
         gangs.close()
 
@@ -191,17 +238,17 @@ def _listed(items: Sequence[object]) -> str:
 
 
 def _environment(config: pytest.Config) -> dict[str, Any]:
-    versions = {n: importlib.metadata.version(n) for n in ("jax", "jaxlib", "numpy", "ray")}
-    return {
-        "versions": {"python": platform.python_version(), **versions},
-        "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-        "processes": sorted({t.processes for t in config.stash[_TOPOLOGIES]}),
-        "devices": sorted({t.devices for t in config.stash[_TOPOLOGIES]}),
-        "sources": [k for k in config.stash[_KINDS] if k in config.stash[_SUBJECT].kinds],
-        "level": config.option.level,
-        "seed": "none, every case is fixed",
-    }
+    kinds = [k for k in config.stash[_KINDS] if k in config.stash[_SUBJECT].kinds]
+    return environment(config.stash[_TOPOLOGIES], kinds, config.option.level)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let the account of a case travel with its report; it is too long for a property."""
+    report = yield
+    if report.when == "call" and ACCOUNT in item.stash:
+        report.account = item.stash[ACCOUNT]
+    return report
 
 
 class _Collector:
@@ -212,19 +259,43 @@ class _Collector:
         self._results: list[Result] = []
         self._planned = 0
         self._lost: list[str] = []
+        self._accounts: dict[str, Account] = {}
+        self._workers = False
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note that a test starts."""
+        self._note({"starts": nodeid})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the results that a finished test carries."""
         found = results_of(report.user_properties)
-        if report.when == "call" or (report.when == "setup" and report.skipped):
-            self._results += found
+        nodeid = report.nodeid
         # A case whose worker crashed, or whose set-up failed, has nothing to say of its clauses.
         if report.failed and not found:
-            self._lost.append(report.nodeid)
+            self._lost.append(nodeid)
+            self._note({"lost": nodeid, "words": report.longreprtext[-4000:]})
+        if report.when != "call":
+            return
+        self._results += found
+        told = {**getattr(report, "account", {}), "duration_s": round(report.duration, 3)}
+        self._accounts[nodeid] = told
+        self._note({"ends": nodeid, "results": [asdict(r) for r in found], "account": told})
+
+    def _note(self, line: dict[str, Any]) -> None:
+        """Append to the journal at once, so that it holds all that was seen before a kill."""
+        if self._config.option.journal:
+            with Path(self._config.option.journal).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Know how many cases there should be, from any worker: all have the same."""
+        self._planned, self._workers = len(ids), True
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Know how many cases there should be; with workers, only they do."""
-        self._planned = len(session.items)
+        if not self._workers:
+            self._planned = len(session.items)
 
     def _missing(self) -> str:
         """Words for cases that say nothing, so that a pass is not read for more than it is."""
@@ -240,6 +311,7 @@ class _Collector:
         narrowed = bool(
             option.keyword
             or option.markexpr
+            or option.chosen
             or any("::" in a or a.endswith(".py") for a in self._config.args)
         )
         return report.summarise(self._results, level=option.level, narrowed=narrowed)
@@ -254,8 +326,10 @@ class _Collector:
             session.exitstatus = max(status, exitstatus) if exitstatus else status
         directory = self._config.option.report
         if directory:
-            environment = _environment(self._config) | {"missing": self._missing()}
-            text = report.as_json(self._reports(), self._config.option.subject, environment)
+            found = _environment(self._config) | {"missing": self._missing()}
+            text = report.as_json(
+                self._reports(), self._config.option.subject, found, self._accounts
+            )
             report.write(text, Path(directory, "report.json"))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -273,26 +347,4 @@ class _Collector:
         writer = terminalreporter._tw
         # A log has no width of its own, and 80 columns would cut what each clause asks.
         width = writer.fullwidth if writer._file.isatty() else max(writer.fullwidth, 140)
-        report.show(reports, _again(option), writer._file, width)
-
-
-def _again(option: Any) -> str:
-    """What runs one case again, with places for its test, processes and devices.
-
-    It can be pasted where the run was started: with the same interpreter, and with the path on
-    which a subject from elsewhere was found.
-    """
-    words = [_short(sys.executable), "-m", "pytest"]
-    path = os.environ.get("PYTHONPATH", "").strip(os.pathsep)
-    if ":" in option.subject and path:
-        words.insert(0, f"PYTHONPATH={shlex.quote(path)}")
-    subject = shlex.quote(option.subject)
-    words += ["'{nodeid}'", "--subject", subject]
-    return " ".join([*words, "--processes {processes} --devices {devices}"])
-
-
-def _short(executable: str) -> str:
-    """The interpreter, as seen from the working directory if it is below it."""
-    path = Path(executable)
-    below = path.is_relative_to(Path.cwd())
-    return shlex.quote(str(path.relative_to(Path.cwd()) if below else path))
+        report.show(reports, again(option.subject), writer._file, width)

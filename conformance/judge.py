@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from conformance.checks import checks_of
+from conformance.checks import COUNTED, checks_of
 from conformance.model import Case, Topology
 from conformance.observations import Seen, broke, read, stuck
 from conformance.oracle import Ending, Expectation, expect_case
@@ -35,9 +35,22 @@ def judge(case: Case, topology: Topology, outcomes: Sequence[Outcome]) -> dict[s
     trial = Trial(case, topology, expectations(case, topology), seen)
     verdicts = {}
     for clause in case.clauses:
-        words = next(filter(None, (check(trial) for check in checks_of(clause))), "")
+        words = _wrong(clause, trial)
         verdicts[clause] = Verdict("fail" if words else "pass", words)
     return verdicts
+
+
+def _wrong(clause: str, trial: Trial) -> str:
+    """What the first check that does not hold says, and whether the clause's own came after it."""
+    checks = checks_of(clause)
+    for check in checks:
+        words = check(trial)
+        if words and check in COUNTED and any(own not in COUNTED for own in checks):
+            reached = f"what {clause} asks beyond them was not looked at"
+            return f"{words}\nroot cause: numbers of batches or endings; {reached}"
+        if words:
+            return words
+    return ""
 
 
 def _no_end(seen: list[Seen], outcomes: Sequence[Outcome]) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,9 @@ import numpy as np
 from conformance.rows import Array
 from harness import Died, Event, Outcome, Raised
 from harness.outcome import Finished
+
+#: What a terminal takes for colours; Ray puts it into messages.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class SeenEpoch:
         """How the epoch ended, in words."""
         if not self.error:
             return self.how or "no end"
-        text = f"{self.error['type']}: {self.error['message'][:300]}"
+        text = f"{self.error['type']}: {_COLOURS.sub('', self.error['message'])[:300]}"
         return text if self.how == "error" else f"{self.how}: {text}"
 
 

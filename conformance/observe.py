@@ -37,7 +37,7 @@ def observe(subject: Subject, case: Case, kind: Kind, *sources: Any) -> None:
     """Run the case on this rank. ``sources`` are the rank's Ray shards; none in memory."""
     process = rank.this().rank
     iterate = subject.load()
-    options = case.options_of(process)
+    options = subject.given(case.options_of(process))
 
     if kind == "memory":
         shard, owner = case.shards[process], case.owner(process)
@@ -135,7 +135,7 @@ def _one_epoch(
     how, error = "stop", None
     try:
         for k in range(MANY):
-            rank.record("next", epoch=epoch, k=k)
+            rank.record("next", epoch=epoch, k=k, batch=k)
             if iterator is None:
                 iterator = make()
             if k == leave:
@@ -205,10 +205,20 @@ def _batch(case: Case, process: int, epoch: int, k: int, batch: Any) -> None:
     """Record one batch and, if the case steps, the value of a computation across processes."""
     leaves = jax.tree_util.tree_flatten_with_path(batch)[0]
     seen = [_leaf(path, leaf) for path, leaf in leaves]
-    rank.record("batch", epoch=epoch, k=k, tree=str(jax.tree.structure(batch)), leaves=seen)
+    arrays_seen = [leaf for leaf in seen if "shape" in leaf]
+    rank.record(
+        "batch",
+        epoch=epoch,
+        k=k,
+        batch=k,
+        shapes={leaf["path"]: leaf["shape"] for leaf in arrays_seen},
+        dtypes={leaf["path"]: leaf["dtype"] for leaf in arrays_seen},
+        tree=str(jax.tree.structure(batch)),
+        leaves=seen,
+    )
     arrays = [leaf for _, leaf in leaves]
     if case.use.move:
-        rank.record("step", epoch=epoch, k=k)
+        rank.record("step", epoch=epoch, k=k, batch=k)
         mesh = user_mesh()
         moved = [jax.device_put(a, NamedSharding(mesh, PartitionSpec())) for a in arrays]
         whole = [np.asarray(a.addressable_data(0)) for a in moved]
@@ -216,7 +226,7 @@ def _batch(case: Case, process: int, epoch: int, k: int, batch: Any) -> None:
     if case.use.slow_step_s.get(process):
         time.sleep(case.use.slow_step_s[process])
     if case.use.step:
-        rank.record("step", epoch=epoch, k=k)
+        rank.record("step", epoch=epoch, k=k, batch=k)
         if case.use.style == "mesh":
             spec = NamedSharding(user_mesh(), PartitionSpec(("replica", "shard")))
             arrays = [jax.device_put(a, spec) for a in arrays]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.table import Table
 
+from conformance.account import Account
 from conformance.clauses import Clause, clauses
 from conformance.deciding import Result
 
@@ -84,29 +85,46 @@ def exit_status(reports: Sequence[ClauseReport]) -> int:
     return 0 if verdicts == {"pass"} else 6
 
 
-def as_json(reports: Sequence[ClauseReport], subject: str, environment: dict[str, Any]) -> str:
-    """The report as JSON: subject, environment, and for each clause its verdict and its cases."""
-    return json.dumps(
-        {
-            "subject": subject,
-            "environment": environment,
-            "clauses": [
-                {
-                    "id": r.clause.id,
-                    "level": r.clause.level,
-                    "text": r.clause.text,
-                    "source": r.clause.source,
-                    "verdict": r.verdict,
-                    "reason": r.reason,
-                    "counts": r.counts,
-                    "smallest": None if r.smallest is None else asdict(r.smallest),
-                    "cases": [asdict(case) for case in r.cases],
-                }
-                for r in reports
-            ],
-        },
-        indent=2,
-    )
+def as_values(
+    reports: Sequence[ClauseReport],
+    subject: str,
+    environment: dict[str, Any],
+    accounts: Mapping[str, Account] | None = None,
+) -> dict[str, Any]:
+    """The report as JSON values: subject, environment, each clause with its verdict and cases.
+
+    ``accounts``, by the name of the test, are what went in, was due and was seen; a case that
+    several clauses name has one.
+    """
+    return {
+        "subject": subject,
+        "environment": environment,
+        "clauses": [
+            {
+                "id": r.clause.id,
+                "level": r.clause.level,
+                "text": r.clause.text,
+                "source": r.clause.source,
+                "verdict": r.verdict,
+                "reason": r.reason,
+                "counts": r.counts,
+                "smallest": None if r.smallest is None else asdict(r.smallest),
+                "cases": [asdict(case) for case in r.cases],
+            }
+            for r in reports
+        ],
+        **({} if accounts is None else {"accounts": dict(sorted(accounts.items()))}),
+    }
+
+
+def as_json(
+    reports: Sequence[ClauseReport],
+    subject: str,
+    environment: dict[str, Any],
+    accounts: Mapping[str, Account] | None = None,
+) -> str:
+    """The same as text."""
+    return json.dumps(as_values(reports, subject, environment, accounts), indent=1)
 
 
 def write(text: str, path: Path) -> None:

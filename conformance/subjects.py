@@ -55,18 +55,34 @@ class Subject:
 
     def lacks(self, case: Case) -> str:
         """Why this subject cannot run the case: the name of an argument that it does not have."""
-        found = self._import(self.arguments or self.target)
-        try:
-            signature = inspect.signature(found)
-        except ValueError:  # a builtin need not tell: its answer to the call does
+        takes = self._parameters()
+        if takes is None:
             return ""
-        if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-            return ""
-        given = {name for p in (0, *case.own_options) for name in case.options_of(p)}
+        given = {name for p in (0, *case.own_options) for name in self.given(case.options_of(p))}
         given |= {"collate_fn"} if case.collate else set()
         given |= {"sharding"} if case.sharding else set()
         given |= {"name"} if case.use.named else set()
-        return ", ".join(sorted(given - set(signature.parameters)))
+        return ", ".join(sorted(given - takes))
+
+    def given(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """What it is called with: without ``synchronize_batches`` if it cannot but synchronise."""
+        takes = self._parameters()
+        always = takes is not None and "synchronize_batches" not in takes
+        return {
+            name: value
+            for name, value in options.items()
+            if not (always and name == "synchronize_batches" and value is True)
+        }
+
+    def _parameters(self) -> frozenset[str] | None:
+        """The names of its parameters; None if it takes any, or does not tell."""
+        try:
+            signature = inspect.signature(self._import(self.arguments or self.target))
+        except ValueError:  # a builtin need not tell: its answer to the call does
+            return None
+        if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+            return None
+        return frozenset(signature.parameters)
 
 
 def ray_method(source: Any, **options: Any) -> Iterable[Any]:

@@ -14,13 +14,13 @@ def cases(t: Topology) -> Iterator[Case]:
     """Even and uneven shards under each way to use an iterator."""
     padded = {"batch_size": B, "paddings": PADDING}
     dropped = {"batch_size": B, "drop_last": True}
+    # What needs no padding asks for none: a subject without it can then be judged too.
+    plain = {"batch_size": B}
     even = shards(t, (4,) * 5)
     uneven = shards(t, (4, 4, 4), (4, 2)) if t.processes > 1 else shards(t, (4, 4, 2))
     for after in (0, 1, 3):
         leaving = Use(epochs=2, leave=dict.fromkeys(range(t.processes), after))
-        yield Case(
-            f"leave-after-{after}", ("LEAVE-1", "LEAVE-3"), even, options=padded, use=leaving
-        )
+        yield Case(f"leave-after-{after}", ("LEAVE-1", "LEAVE-3"), even, options=plain, use=leaving)
     yield Case("exhausted", ("LEAVE-3",), uneven, options=padded)
     yield Case("epochs-even", ("EPOCH-1",), even, options={"batch_size": B}, use=Use(epochs=3))
     yield Case("epochs-padded", ("EPOCH-2",), uneven, options=padded, use=Use(epochs=3))
@@ -48,7 +48,7 @@ def cases(t: Topology) -> Iterator[Case]:
         long = shards(t, (4,) * 40)
         yield Case(f"{name}-long", (clause,), long, options={"batch_size": B}, use=longer)
     slow = changed(shards(t, (4, 4, 4)), -1, delay_s=0.2)
-    yield Case("slow-source", ("SLOW-1",), slow, options=padded)
+    yield Case("slow-source", ("SLOW-1",), slow, options=plain)
     pause = Use(slow_step_s={t.processes - 1: 0.2})
     yield Case("slow-step", ("SLOW-1",), uneven, options=padded, use=pause)
     alone = Use(step=False)

@@ -3,6 +3,7 @@
 from harness.gang import Gang, GangStartError, PrepareError
 from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
 from harness.records import Event
+from harness.verdict import Verdict
 
 __all__ = [
     "Died",
@@ -15,4 +16,5 @@ __all__ = [
     "Raised",
     "Returned",
     "Undecided",
+    "Verdict",
 ]

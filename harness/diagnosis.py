@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.outcome import describe_event
 from harness.records import Event
+from harness.stacks import parse, ranks_text
 
-_FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
-_LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|^<frozen ")
 # Words, in the innermost lines of a stack, that tell what a thread waits in.
 _WAITS = (
     (re.compile(r"block_until_ready|process_allgather|sync_global_devices|assert_equal|_value\b"
@@ -63,7 +61,7 @@ def _urgency(view: View) -> int:
 
 def _clause(text: str, ranks: list[int]) -> str:
     one = len(ranks) == 1
-    who = f"rank {ranks[0]}" if one else f"ranks {', '.join(map(str, ranks))}"
+    who = ranks_text(ranks)
     if not one:
         text = re.sub(r"^waits\b", "wait", re.sub(r"^is\b", "are", text))
     if text.startswith("stopped"):
@@ -78,18 +76,12 @@ def place_of(stacks: str) -> str:
         stacks: what `faulthandler` wrote: one block a thread, innermost frame first, and the main
             thread last.
     """
-    blocks = [block for block in re.split(r"\n(?=(?:Current t|T)hread )", stacks) if block.strip()]
-    if not blocks:
-        return ""
-    frames = [match for line in blocks[-1].splitlines() if (match := _FRAME.match(line))]
+    main = next((thread for thread in parse(stacks) if thread.main), None)
     inner = ""
-    for match in frames:
-        file, line = match["file"], int(match["line"])
-        source = linecache.getline(file, line).strip()
-        inner += f"{file} {match['function']} {source}\n"
-        if not _LIBRARY.search(file):
+    for frame in main.frames if main else ():
+        inner += f"{frame.file} {frame.function} {frame.source}\n"
+        if not frame.is_library:
             wait = next((words for pattern, words in _WAITS if pattern.search(inner)), "")
-            name = file.rpartition("/")[2]
-            shown = f" ({source[:80]})" if source else ""
-            return f"{wait} at {name}:{line} in {match['function']}{shown}".strip()
+            shown = f" ({frame.source[:80]})" if frame.source else ""
+            return f"{wait} at {frame.place}{shown}".strip()
     return ""

@@ -96,6 +96,11 @@ class Gang:
         """How many times fresh processes took the place of the ones before."""
         return self._restarts
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called: nothing can run on it any more."""
+        return self._closed
+
     def run(
         self,
         fn: Callable[..., Any],

@@ -17,12 +17,17 @@ class Outcome:
         events: what the rank recorded in this run, in order.
         elapsed_s: seconds from the start of the run until this outcome was known.
         output: the tail of what the rank wrote to stdout and stderr in this run, 16 KiB at most.
+        host: of two ranks with the same, times can be compared; empty where it is not known.
+        start_s: the start of the run on the rank's monotonic clock, to which `Event.t_s` and
+            `Raised.t_s` belong. On another host than the parent's, when the rank began it.
     """
 
     rank: int
     events: tuple[Event, ...] = ()
     elapsed_s: float = 0.0
     output: str = ""
+    host: str = ""
+    start_s: float = 0.0
 
     def describe(self) -> str:
         """Say in one paragraph what became of the rank."""
@@ -77,6 +82,7 @@ class Raised(Finished):
         message: the text of the exception.
         traceback: as Python prints it, with causes and contexts.
         notes: the exception's notes (PEP 678).
+        t_s: when it was caught, on the rank's monotonic clock.
     """
 
     type: str
@@ -84,6 +90,7 @@ class Raised(Finished):
     message: str
     traceback: str = ""
     notes: tuple[str, ...] = ()
+    t_s: float | None = None
 
     def describe(self) -> str:
         """Say in one paragraph what became of the rank."""
@@ -102,11 +109,13 @@ class Hung(Outcome):
         stacks: Python stacks of all threads of this rank, or why there are none.
         why: one sentence for the whole gang that says who waits for whom.
         stopped: this rank was stopped by a signal, so others may wait for it.
+        stopped_s: seconds from the start of the run until it was first seen stopped.
     """
 
     stacks: str
     why: str
     stopped: bool = False
+    stopped_s: float | None = None
 
     def describe(self) -> str:
         """Say in one paragraph what became of the rank."""
@@ -148,14 +157,42 @@ class Undecided(Outcome):
     Attributes:
         stacks: Python stacks of all threads of this rank, or why there are none.
         why: one sentence for the whole gang.
+        stopped: this rank was stopped by a signal, so others may wait for it.
+        stopped_s: seconds from the start of the run until it was first seen stopped.
+        busy: this rank had made progress lately: an event, or CPU time.
     """
 
     stacks: str
     why: str
+    stopped: bool = False
+    stopped_s: float | None = None
+    busy: bool = False
 
     def describe(self) -> str:
         """Say in one paragraph what became of the rank."""
         return f"Rank {self.rank} was undecided {self._after()}: {self.why}."
+
+
+def state_of(outcome: Outcome) -> str:
+    """Say in few words how a rank ended, or that it has not: `died by SIGKILL`, `hung`."""
+    match outcome:
+        case Raised():
+            return f"raised {outcome.type}"
+        case Died(signal=str()):
+            return f"died by {outcome.signal}"
+        case Died(exit_status=int()):
+            return f"died with exit status {outcome.exit_status}"
+        case Died():
+            return "died"
+        case Hung(stopped=True) | Undecided(stopped=True):
+            return "stopped"
+        case Hung():
+            return "hung"
+        case Undecided(busy=True):
+            return "undecided, busy"
+        case Undecided():
+            return "undecided"
+    return "returned"
 
 
 def describe_event(event: Event | None) -> str:

@@ -57,6 +57,26 @@ def record(kind: str, /, **fields: Any) -> None:
     _member().recorder.record(kind, fields)
 
 
+def phase(name: str, batch: int | None = None) -> None:
+    """Record that this rank now is in a phase of its work, until it says another.
+
+    Raises:
+        RuntimeError: this process is not a rank of a gang.
+    """
+    record("phase", phase=name, **({} if batch is None else {"batch": batch}))
+
+
+def record_error(error: BaseException, **fields: Any) -> None:
+    """Record an error that is caught here and ends what this rank does: it counts as a failure.
+
+    Raises:
+        RuntimeError: this process is not a rank of a gang.
+        TypeError: a field cannot be recorded.
+    """
+    raised = _raised(error)
+    record("error", **{key: raised[key] for key in ("type", "message", "traceback")}, **fields)
+
+
 def _member() -> _Membership:
     if _membership is None:
         raise RuntimeError("this process is not a rank: call it in a function given to Gang.run")
@@ -101,15 +121,17 @@ def _returned(value: object) -> dict[str, Any]:
 
 def _raised(error: BaseException) -> dict[str, Any]:
     return {
-        "type": _name(type(error)),
-        "mro": tuple(_name(cls) for cls in type(error).__mro__),
+        "type": qualified_name(type(error)),
+        "mro": tuple(qualified_name(cls) for cls in type(error).__mro__),
         "message": _text(lambda: str(error)),
         "traceback": _text(lambda: "".join(traceback.format_exception(error))),
         "notes": _notes(error),
+        "t_s": time.monotonic(),
     }
 
 
-def _name(cls: type) -> str:
+def qualified_name(cls: type) -> str:
+    """Name a class as `Raised.type` does: without the module for builtins."""
     return (
         cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     )

@@ -1,13 +1,26 @@
-"""The record of a rank: one JSON line an event, written as it happens, readable after a SIGKILL."""
+"""The record of a rank: one JSON line an event, written as it happens, readable after a SIGKILL.
+
+Kind and fields of an event are free. `harness.verdict` and `harness.timeline` know these:
+
+| kind | fields | meaning |
+| --- | --- | --- |
+| `phase` | `phase`, `batch` | the rank now is in this phase, until the next event of this kind |
+| `batch` | `batch`, `shapes`, `dtypes` | it has this batch (from 0); global shapes, by column |
+| `error` | `type`, `message`, `traceback` | it was caught, and ended what the rank did |
+| `end` | | it has all batches of the epoch; with `type` and `message`, an error ended it |
+
+Any event may have `batch`, `phase`, and `epoch` where there are several.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
+import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +42,55 @@ class Event:
     t_s: float
     fields: dict[str, Any]
 
+    @property
+    def batch(self) -> int | None:
+        """The number of the batch that it is about, where it says so."""
+        return _whole(self.fields.get("batch"))
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that it is about; 0 where it does not say."""
+        return _whole(self.fields.get("epoch")) or 0
+
+    @property
+    def phase(self) -> str | None:
+        """The phase that it is about, where it says so."""
+        phase = self.fields.get("phase")
+        return phase if isinstance(phase, str) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What a rank's clocks said when a run began.
+
+    Attributes:
+        host: of two processes with the same, times on the monotonic clock can be compared.
+        t_s: seconds on the monotonic clock.
+        wall_s: seconds since 1970.
+    """
+
+    host: str
+    t_s: float
+    wall_s: float
+
+    @classmethod
+    def now(cls) -> Clock:
+        """Read the clocks of this process."""
+        return cls(_host(), time.monotonic(), time.time())
+
+
+def _host() -> str:
+    # One for each start of a machine's kernel, as its monotonic clock.
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return socket.gethostname()
+
 
 class Recorder:
     """Writes events to a file descriptor that was opened with O_APPEND, one write an event."""
@@ -40,9 +102,10 @@ class Recorder:
         self._encode = json.JSONEncoder(default=_to_json, separators=(",", ":")).encode
 
     def restart(self) -> None:
-        """Count from 0 again: a new run begins."""
+        """Count from 0 again, and note the clocks: a new run begins."""
         with self._lock:
             self._seq = 0
+            self._write(json.dumps(asdict(Clock.now())))
 
     def record(self, kind: str, fields: dict[str, Any]) -> None:
         """Append one event.
@@ -55,16 +118,28 @@ class Recorder:
                 line = self._encode([self._seq, kind, time.monotonic(), fields])
             except (TypeError, ValueError) as error:
                 raise TypeError(f"record({kind!r}): {error}") from error
-            data = line.encode() + b"\n"
-            written = os.write(self._fd, data)
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
+            self._write(line)
             self._seq += 1
+
+    def _write(self, line: str) -> None:
+        data = line.encode() + b"\n"
+        written = os.write(self._fd, data)
+        while written < len(data):
+            written += os.write(self._fd, data[written:])
 
 
 def parse(data: bytes) -> tuple[Event, ...]:
     """Read a record. A last line that a death cut short is left out."""
-    return tuple(_event(line) for line in data.split(b"\n")[:-1])
+    return tuple(_event(line) for line in data.split(b"\n")[:-1] if not line.startswith(_CLOCK))
+
+
+def parse_clock(data: bytes) -> Clock | None:
+    """Read what the clocks said when the run began; `None` where the rank did not get so far."""
+    line, end, _ = data.partition(b"\n")
+    return Clock(**json.loads(line)) if end and line.startswith(_CLOCK) else None
+
+
+_CLOCK = b'{"host":'
 
 
 def _event(line: bytes) -> Event:

@@ -10,8 +10,8 @@ from typing import Any
 
 from harness.backends import Ended, Gone, Session
 from harness.diagnosis import View, place_of, who_waits_for_whom
-from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
-from harness.records import Event, parse
+from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided, state_of
+from harness.records import Clock, parse, parse_clock
 from harness.watchdog import Sample, Watchdog
 
 LONGEST_INTERVAL_S = 0.25
@@ -44,13 +44,15 @@ class Run:
         self._deadline_s = deadline_s
         self._interval_s = min(LONGEST_INTERVAL_S, stall_s / 20)
         self._watchdog = Watchdog(stall_s)
+        self._clock = Clock.now()
         self._start_s = 0.0
         self._told: dict[int, _Told] = {}
         self._stopped_at_s: dict[int, float] = {}
 
     def outcomes(self) -> list[Outcome]:
         """Begin the run and wait until every rank has an outcome; index = rank."""
-        self._start_s = time.monotonic()
+        self._clock = Clock.now()
+        self._start_s = self._clock.t_s
         self._session.send(self._calls)
         next_sample_s = self._interval_s
         while True:
@@ -87,23 +89,25 @@ class Run:
                 self._stopped_at_s.pop(rank, None)
 
     def _finish(self, unfinished: dict[int, Outcome]) -> list[Outcome]:
-        ended = {rank: _outcome_of_end(self._session, told) for rank, told in self._told.items()}
+        ended = {rank: self._outcome_of_end(told) for rank, told in self._told.items()}
         outcomes = {**unfinished, **ended}
         return with_followers([outcomes[rank] for rank in sorted(outcomes)], self._stopped_at_s)
 
     def _judge(self, samples: Mapping[int, Sample], hung: bool) -> dict[int, Outcome]:
         elapsed_s = self._elapsed_s()
         # Records first: a stopped rank is continued for its stacks, and could add to them.
-        events = {rank: parse(self._session.record(rank)) for rank in samples}
+        seen = {rank: self._seen(rank, elapsed_s) for rank in samples}
         stacks = self._session.stacks(list(samples))
-        views = [_view_of_end(_outcome_of_end(self._session, told)) for told in self._told.values()]
+        ended = [self._outcome_of_end(told) for told in self._told.values()]
+        views = [View(each.rank, state_of(each), each.last_event) for each in ended]
         for rank, sample in samples.items():
             state = "waits"
             if sample.stopped:
                 state = "stopped"
             elif not hung and self._watchdog.is_busy(rank):
                 state = "is busy"
-            last_event = events[rank][-1] if events[rank] else None
+            events = seen[rank]["events"]
+            last_event = events[-1] if events else None
             views.append(View(rank, state, last_event, place_of(stacks[rank])))
         why = who_waits_for_whom(views)
         if not hung:
@@ -114,45 +118,43 @@ class Run:
         outcomes: dict[int, Outcome] = {}
         for rank, sample in samples.items():
             common: dict[str, Any] = {
-                "rank": rank,
-                "events": events[rank],
-                "elapsed_s": elapsed_s,
-                "output": self._session.output(rank),
+                **seen[rank],
                 "stacks": stacks[rank],
                 "why": why,
+                "stopped": sample.stopped,
+                "stopped_s": self._stopped_at_s.get(rank),
             }
-            outcomes[rank] = Hung(**common, stopped=sample.stopped) if hung else Undecided(**common)
+            outcomes[rank] = (
+                Hung(**common) if hung else Undecided(**common, busy=self._watchdog.is_busy(rank))
+            )
         return outcomes
 
+    def _outcome_of_end(self, told: _Told) -> Outcome:
+        common = self._seen(told.what.rank, told.elapsed_s)
+        if isinstance(told.what, Gone):
+            gone = told.what
+            return Died(
+                **common, exit_status=gone.exit_status, signal=gone.signal, detail=gone.detail
+            )
+        return _outcome_of_report(told.what, common)
 
-def _view_of_end(outcome: Outcome) -> View:
-    match outcome:
-        case Raised():
-            state = f"raised {outcome.type}"
-        case Died(signal=str()):
-            state = f"died by {outcome.signal}"
-        case Died(exit_status=None):
-            state = "died"
-        case Died():
-            state = f"died with exit status {outcome.exit_status}"
-        case _:
-            state = "returned"
-    return View(outcome.rank, state, outcome.last_event)
+    def _seen(self, rank: int, elapsed_s: float) -> dict[str, Any]:
+        """Give what every outcome has, from the record and output of a rank."""
+        data = self._session.record(rank)
+        clock = parse_clock(data)
+        same = clock is None or clock.host == self._clock.host
+        return {
+            "rank": rank,
+            "events": parse(data),
+            "elapsed_s": elapsed_s,
+            "output": self._session.output(rank),
+            "host": "" if clock is None else clock.host,
+            "start_s": self._start_s if same or clock is None else clock.t_s,
+        }
 
 
-def _outcome_of_end(session: Session, told: _Told) -> Outcome:
-    rank = told.what.rank
-    events: tuple[Event, ...] = parse(session.record(rank))
-    common: dict[str, Any] = {
-        "rank": rank,
-        "events": events,
-        "elapsed_s": told.elapsed_s,
-        "output": session.output(rank),
-    }
-    if isinstance(told.what, Gone):
-        gone = told.what
-        return Died(**common, exit_status=gone.exit_status, signal=gone.signal, detail=gone.detail)
-    report = pickle.loads(told.what.report)
+def _outcome_of_report(ended: Ended, common: dict[str, Any]) -> Outcome:
+    report = pickle.loads(ended.report)
     if "type" in report:
         return Raised(**common, **report)
     try:

@@ -71,21 +71,21 @@ ENDED_WRONG = (
         "process not named",
         _fail_with(0, "a peer stopped: row 17 is damaged"),
         {"ERROR-4"},
-        ("process 0: no 'process 1' in ValueError: a peer stopped",),
+        ("process 0: the error does not name 'process 1': ValueError: a peer stopped",),
         FAULT,
     ),
     Break(
         "another process named",
         _fail_with(1, "process 11 stopped: row 17 is damaged"),
         {"ERROR-4"},
-        ("process 1: no 'process 1' in ValueError: process 11 stopped",),
+        ("process 1: the error does not name 'process 1': ValueError: process 11 stopped",),
         FAULT,
     ),
     Break(
         "cause not told",
         _fail_with(0, "process 1 stopped"),
         {"ERROR-4"},
-        ("process 0: no 'row 17 is damaged' in ValueError: process 1 stopped",),
+        ("process 0: the error does not name 'row 17 is damaged': ValueError: process 1 stopped",),
         FAULT,
     ),
     Break(
@@ -106,7 +106,7 @@ ENDED_WRONG = (
         "column not named",
         _fail_with(0, "columns differ by a size"),
         {"SCHEMA-5"},
-        ("process 0: no 'z' in ValueError: columns differ by a size",),
+        ("process 0: the error does not name 'z': ValueError: columns differ by a size",),
         MISMATCH,
     ),
     Break(
@@ -134,7 +134,7 @@ ENDED_WRONG = (
         "leaver not named",
         _fail_with(0, "a peer has left"),
         {"LEAVE-2"},
-        ("process 0: no 'process 1' in ValueError: a peer has left",),
+        ("process 0: the error does not name 'process 1': ValueError: a peer has left",),
         LONE,
     ),
     Break(

@@ -173,20 +173,24 @@ PROMISES_WRONG = (
         LEDGER,
     ),
     Break(
-        "no ledger", _no_ledger, {"LEDGER-1"}, ("process 0: a ledger of 0 epochs, 1 ran",), LEDGER
+        "no ledger",
+        _no_ledger,
+        {"LEDGER-1"},
+        ("process 0: 1 epochs ran, but there is no stats()",),
+        LEDGER,
     ),
     Break(
         "no warning",
         lambda fake: fake.processes[0].logs.clear(),
         {"EMPTY-6"},
-        ("warnings of each process: [0, 0]",),
+        ("no process warned that there was nothing to deliver",),
         EMPTY,
     ),
     Break(
         "two warnings",
         lambda fake: fake.processes[1].logs.extend(["no rows", "none"]),
         {"EMPTY-6"},
-        ("warnings of each process: [1, 2]; ['no process has a row', 'no rows', 'none']",),
+        ("process 1 warned 2 times, once is due: ['no rows', 'none']",),
         EMPTY,
     ),
     Break(
@@ -266,7 +270,7 @@ PROMISES_WRONG = (
             (
                 "not named",
                 lambda fake: fake.epoch(0).fail("process 10 was lost"),
-                "process 0: no 'process 1' in ValueError: process 10 was lost",
+                "process 0: the error does not name 'process 1': ValueError: process 10 was lost",
             ),
         )
     ),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ class Run:
     Its processes can be told by their environment, whatever they become.
     """
 
-    def __init__(self, folder: Path, arguments: list[str]) -> None:
+    def __init__(self, folder: Path, arguments: list[str], program: Sequence[str]) -> None:
         self._folder = folder
         self._mark = f"SUITE_RUN={uuid.uuid4().hex}"
         name, _, value = self._mark.partition("=")
@@ -60,7 +60,7 @@ class Run:
         self._report = folder / value
         # A session of its own, so that a signal to its group reaches what a terminal's would.
         self.process = subprocess.Popen(
-            [*PYTEST, *arguments, "--report", str(self._report)],
+            [*program, *arguments, "--report", str(self._report)],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": path, name: value, "COLUMNS": "200"},
             stdin=subprocess.DEVNULL,
@@ -72,6 +72,11 @@ class Run:
     def interrupt(self) -> None:
         """Send what Ctrl-C sends, to what a terminal sends it to."""
         os.killpg(self.process.pid, signal.SIGINT)
+
+    @property
+    def report(self) -> Path:
+        """The folder of its report."""
+        return self._report
 
     def wait(self) -> Ended:
         """Wait for the end. Raises TimeoutExpired after ``LIMIT_S``."""
@@ -111,9 +116,9 @@ class Run:
 
 
 @contextmanager
-def started(folder: Path, *arguments: str) -> Iterator[Run]:
+def started(folder: Path, *arguments: str, program: Sequence[str] = PYTEST) -> Iterator[Run]:
     """A run of the suite that ends with the block. Modules of ``folder`` can be subjects."""
-    run = Run(folder, list(arguments))
+    run = Run(folder, list(arguments), program)
     try:
         yield run
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -153,15 +154,19 @@ def test_a_stopped_run_says_what_did_not_run(folder: Path) -> None:
 
 
 def test_workers_do_not_change_the_report(folder: Path) -> None:
-    """With ``-n 2`` the clauses, verdicts, counts, cases and words are the same as without."""
-    chosen = (*EVEN, "--processes", "1,2", "--subject", "subjects:doubles")
-    with started(folder, *chosen) as alone, started(folder, *chosen, "-n", "2") as shared:
+    """With ``-n 2`` the report is the same as without, and a gang's cases are on one worker."""
+    some = ("conformance/test_count.py", "-k", "even-padded or even-dropped", *EVEN[3:])
+    chosen = (*some, "--processes", "1,2", "--subject", "subjects:doubles")
+    with started(folder, *chosen) as alone, started(folder, *chosen, "-n", "2", "-v") as shared:
         one, two = alone.wait(), shared.wait()
 
         assert shared.left() == []
     assert one.status == two.status == 1, two.output
     assert two.clauses == one.clauses
-    assert one.clauses["COUNT-1"]["counts"] == {"pass": 1, "fail": 1}
+    assert one.clauses["COUNT-1"]["counts"] == {"pass": 2, "fail": 2}
+    ran = re.findall(r"\[(gw\d)\].*test_count\[even-\w+-(p\d)d1-memory\]", two.output)
+    assert len(set(ran)) == 2, ran
+    assert len(ran) == 4
 
 
 @pytest.mark.parametrize(

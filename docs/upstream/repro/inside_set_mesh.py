@@ -1,0 +1,33 @@
+"""Synchronisation inside jax.set_mesh raises before the first batch."""
+
+import faulthandler
+import tempfile
+
+import jax
+import ray
+
+
+@ray.remote(num_cpus=0)
+class Process:
+    def run(self, rank, address, shard):
+        faulthandler.dump_traceback_later(15)  # says where it is stuck, if it is by then
+        jax.distributed.initialize(address, 2, rank, coordinator_bind_address=address)
+        with jax.set_mesh(jax.make_mesh((jax.device_count(),), ("rows",))):
+            batches = shard.iter_jax_batches(batch_size=4, drop_last=True, synchronize_batches=True)
+            return [batch["id"].shape for batch in batches]
+
+
+ray.init(num_cpus=4, runtime_env={"env_vars": {"JAX_PLATFORMS": "cpu"}})
+shards = ray.data.range(16).split_at_indices([8])
+address = f"unix:{tempfile.mkdtemp()}/jax"
+processes = [Process.remote() for _ in shards]
+calls = [p.run.remote(i, address, s) for i, (p, s) in enumerate(zip(processes, shards))]
+for rank, call in enumerate(calls):
+    try:
+        print(f"process {rank}: {ray.get(call, timeout=25)}")
+    except ray.exceptions.GetTimeoutError:
+        print(f"process {rank}: stuck for 25 s")
+    except Exception as error:
+        print(f"process {rank}: {str(error).splitlines()[-1]}")
+for process in processes:
+    ray.kill(process)

@@ -1,0 +1,202 @@
+"""From the outcomes of all ranks to what pytest reports: passed, skipped, or how they failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from _pytest.outcomes import Failed
+
+from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
+from harness.pytest_plugin.on_rank import PICTURE
+from harness.pytest_plugin.stacks import fold, name_ranks, readable
+from harness.rank import qualified_name
+
+
+class GangFailure(Failed):
+    """A test failed on the ranks of its gang.
+
+    Attributes:
+        outcomes: what became of each rank, index = rank.
+    """
+
+    def __init__(self, text: str, outcomes: Sequence[Outcome]) -> None:
+        super().__init__(text, pytrace=False)
+        self.outcomes = tuple(outcomes)
+
+
+class RanksRaised(GangFailure):
+    """Some or all ranks raised, and all others ended."""
+
+
+class RanksDiffer(GangFailure):
+    """Some ranks skipped, or failed as expected, and others did not."""
+
+
+class GangHung(GangFailure):
+    """The gang stood still."""
+
+
+class GangDied(GangFailure):
+    """A rank's process ended."""
+
+
+class GangUndecided(GangFailure):
+    """The deadline passed while the gang still did something."""
+
+
+# As pytest does with its own, so that a summary has the name alone.
+for _class in (RanksRaised, RanksDiffer, GangHung, GangDied, GangUndecided):
+    _class.__module__ = "builtins"
+
+_HARNESS_FRAME = re.compile(r'^  File ".*/harness/rank\.py", .*\n(    .*\n)+', re.MULTILINE)
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
+_SKIPS = {"Skipped", "unittest.case.SkipTest"}
+
+
+def check(outcomes: Sequence[Outcome], *, verbose: bool = False) -> list[Any]:
+    """Give the values that all ranks returned, or end the test as they did.
+
+    Args:
+        outcomes: what `Gang.run` returned.
+        verbose: show stacks with all frames of libraries.
+
+    Raises:
+        GangDied: a rank's process ended; whatever else happened, it is named first.
+        GangHung: the gang stood still.
+        GangUndecided: the deadline passed.
+        RanksRaised: a rank raised.
+        RanksDiffer: some ranks skipped, or called `pytest.xfail`, and others did not.
+        pytest.skip.Exception: all ranks skipped. So with `pytest.xfail` and `pytest.exit`.
+    """
+    __tracebackhide__ = True
+    _end_alike(outcomes)
+    failure = _failure(outcomes)
+    if failure is not None:
+        kind, headline = failure
+        raise kind("\n".join([headline, *_details(outcomes, verbose=verbose)]), outcomes)
+    return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+
+
+def all_raised(outcomes: Sequence[Outcome], kinds: tuple[type[BaseException], ...]) -> bool:
+    """Whether every rank raised one of these, or of what derives from them."""
+    names = {qualified_name(kind) for kind in kinds}
+    return all(isinstance(outcome, Raised) and names & {*outcome.mro} for outcome in outcomes)
+
+
+def _end_alike(outcomes: Sequence[Outcome]) -> None:
+    __tracebackhide__ = True
+    raised = [outcome for outcome in outcomes if isinstance(outcome, Raised)]
+    for outcome in raised:
+        if outcome.type == "_pytest.outcomes.Exit":
+            pytest.exit(f"rank {outcome.rank}: {outcome.message}")
+    if len(raised) < len(outcomes):
+        return
+    reason = "; ".join(dict.fromkeys(outcome.message for outcome in raised))
+    kinds = {_ending(outcome) for outcome in raised}
+    if kinds == {"skipped"}:
+        raise pytest.skip.Exception(reason, _use_item_location=True)
+    if kinds == {"failed as expected"}:
+        pytest.xfail(reason)
+
+
+def _ending(outcome: Outcome) -> str:
+    if not isinstance(outcome, Raised):
+        return "returned"
+    if outcome.type in _SKIPS:
+        return "skipped"
+    return "failed as expected" if outcome.type == "_pytest.outcomes.XFailed" else "raised"
+
+
+def _failure(outcomes: Sequence[Outcome]) -> tuple[type[GangFailure], str] | None:
+    died = [outcome for outcome in outcomes if isinstance(outcome, Died)]
+    if died:
+        first = min(died, key=lambda died: (died.after is not None, died.elapsed_s))
+        return GangDied, first.describe()
+    for outcome in outcomes:
+        if isinstance(outcome, Hung):
+            return GangHung, f"{outcome.why}, {outcome.elapsed_s:.1f} s after the start"
+        if isinstance(outcome, Undecided):
+            return GangUndecided, outcome.why
+    raised = [outcome for outcome in outcomes if isinstance(outcome, Raised)]
+    if not raised:
+        return None
+    endings = fold((outcome.rank, _ending(outcome)) for outcome in outcomes)
+    errors = [outcome for outcome in raised if _ending(outcome) == "raised"]
+    if len(endings) > 1 and not errors:
+        ways = "; ".join(f"{name_ranks(ranks)} {ending}" for ranks, ending in endings)
+        return RanksDiffer, f"the ranks ended in different ways: {ways}"
+    messages = fold((outcome.rank, _headline(outcome)) for outcome in errors)
+    ways = "; ".join(f"{name_ranks(ranks)} raised {text}" for ranks, text in messages[:3])
+    more = f"; and {len(messages) - 3} more" if len(messages) > 3 else ""
+    others = [(ranks, ending) for ranks, ending in endings if ending != "raised"]
+    rest = "".join(f"; {name_ranks(ranks)} {ending}" for ranks, ending in others)
+    return RanksRaised, ways + more + rest
+
+
+def _headline(outcome: Raised) -> str:
+    first = outcome.message.partition("\n")[0]
+    return f"{outcome.type}: {first}" if first else outcome.type
+
+
+def _details(outcomes: Sequence[Outcome], *, verbose: bool) -> list[str]:
+    """One block for all ranks of which the same is to be told, causes first."""
+    # A rank that has returned has nothing to say that the headline has not.
+    told = [outcome for outcome in outcomes if not isinstance(outcome, Returned)]
+    told.sort(key=_order)
+    details = {outcome.rank: _detail(outcome, verbose=verbose) for outcome in told}
+    lines = []
+    for ranks, (title, _) in fold((rank, (t, _place(text))) for rank, (t, text) in details.items()):
+        texts = fold((rank, details[rank][1]) for rank in ranks)
+        seen = f", as {name_ranks(texts[0][0])} saw it" if len(texts) > 1 else ""
+        lines += ["", f"----- {name_ranks(ranks)}{title}{seen} -----", texts[0][1]]
+        for others, text in texts[1:]:
+            lines += [f"... {name_ranks(others)}, at the same place:", _errors(text)]
+    return lines
+
+
+def _place(text: str) -> str:
+    """A picture of an error without the error: where it was raised, and by what calls."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("E  "))
+
+
+def _errors(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.startswith("E  "))
+
+
+def _order(outcome: Outcome) -> tuple[int, float, int]:
+    match outcome:
+        case Died(after=None):
+            return 0, outcome.elapsed_s, outcome.rank
+        case Raised():
+            return 1, 0.0, outcome.rank
+        case Hung(stopped=True):
+            return 2, 0.0, outcome.rank
+        case Died():
+            return 4, outcome.elapsed_s, outcome.rank
+        case _:
+            return 3, 0.0, outcome.rank
+
+
+def _detail(outcome: Outcome, *, verbose: bool) -> tuple[str, str]:
+    match outcome:
+        case Raised():
+            return "", _picture(outcome)
+        case Hung() | Undecided():
+            stopped = isinstance(outcome, Hung) and outcome.stopped
+            title = ", stopped by a signal: stacks" if stopped else ": stacks"
+            return title, readable(outcome.stacks, all_frames=verbose)
+        case _:
+            return "", outcome.describe()
+
+
+def _picture(outcome: Raised) -> str:
+    if outcome.notes and outcome.notes[-1].startswith(PICTURE):
+        text = outcome.notes[-1].removeprefix(PICTURE)
+    else:
+        # It was raised before the body began, or by a function that the parent has sent.
+        text = _HARNESS_FRAME.sub("", outcome.traceback).rstrip() or outcome.describe()
+    # Where things are in memory differs from rank to rank.
+    return _ADDRESS.sub("0x...", text)

@@ -1,0 +1,79 @@
+"""A verdict as one screen of text: the cause first, stacks at the end."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from harness.outcome import Hung, Outcome, Undecided, describe_event, state_of
+from harness.stacks import fold, ranks_text
+
+if TYPE_CHECKING:
+    from harness.verdict import Failure, Verdict
+
+# Of a traceback, the last lines say most.
+TRACEBACK_LINES = 16
+LATER_FAILURES = 4
+
+
+def screen(found: Verdict, width: int) -> str:
+    """Show a verdict."""
+    parts = [textwrap.fill(found.headline, width, subsequent_indent="  ", break_on_hyphens=False)]
+    if found.first is not None:
+        parts.append(_first(found.first, width))
+        parts += [_later(failure, width) for failure in found.later[:LATER_FAILURES]]
+        if len(found.later) > LATER_FAILURES:
+            parts.append(f"  and {len(found.later) - LATER_FAILURES} more")
+    parts.append(_waits(found, width))
+    parts.append("where each rank stands:\n" + _ranks(found.outcomes, width))
+    stacks = {o.rank: o.stacks for o in found.outcomes if isinstance(o, Hung | Undecided)}
+    if stacks:
+        parts.append("stacks of the ranks that had not ended, own frames first:\n" + fold(stacks))
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def _first(failure: Failure, width: int) -> str:
+    text = f"first failure: rank {failure.rank}, {_moment(failure)}: {failure.what}"
+    lines = failure.traceback.rstrip().splitlines()
+    cut = lines[-TRACEBACK_LINES:]
+    if len(cut) < len(lines):
+        cut = [f"... {len(lines) - len(cut)} lines before", *cut]
+    return "\n".join([_cut(text, width), *(f"  | {line}" for line in cut)])
+
+
+def _later(failure: Failure, width: int) -> str:
+    text = f"then: rank {failure.rank}, {_moment(failure)}: {failure.what}"
+    return _cut(text, width)
+
+
+def _moment(failure: Failure) -> str:
+    at = "" if failure.batch is None else f" at batch {failure.batch}"
+    return f"{failure.at_s:.2f} s{at}"
+
+
+def _waits(found: Verdict, width: int) -> str:
+    groups: dict[tuple[str, int | None], list[int]] = {}
+    for wait in found.waiting:
+        if wait.rank not in found.ranks:
+            groups.setdefault((wait.place, wait.batch), []).append(wait.rank)
+    lines = []
+    for (place, batch), ranks in groups.items():
+        at = "" if batch is None else f" at batch {batch}"
+        verb = "waits" if len(ranks) == 1 else "wait"
+        lines.append(_cut(f"{ranks_text(ranks)} {verb}{at} {place}".rstrip(), width))
+    return "\n".join(lines)
+
+
+def _ranks(outcomes: tuple[Outcome, ...], width: int) -> str:
+    groups: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        text = f"{state_of(outcome)} after {describe_event(outcome.last_event)}"
+        groups.setdefault(text, []).append(outcome.rank)
+    return "\n".join(
+        _cut(f"  {ranks_text(ranks)}: {text}", width) for text, ranks in groups.items()
+    )
+
+
+def _cut(text: str, width: int) -> str:
+    line = " ".join(text.split("\n"))
+    return line if len(line) <= 2 * width else line[: 2 * width - 3] + "..."

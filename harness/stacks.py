@@ -1,0 +1,136 @@
+"""Python stacks as `faulthandler` writes them: read, folded, own frames first."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? ")
+_FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|^<frozen ")
+# What starts a rank's function; of no help to who wrote that.
+_HARNESS = re.compile(
+    r"(?<!/tests)/harness/(backends/\w+|rank|rank_process|faults(_\w+)?)\.py$|^<string>$"
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def source(self) -> str:
+        """The line of source, where this process can read the file."""
+        return linecache.getline(self.file, self.line).strip()
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is a frame of an installed package, or of Python itself."""
+        return bool(_LIBRARY.search(self.file))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a frame of the code under test."""
+        return not self.is_library and not _HARNESS.search(self.file)
+
+    @property
+    def place(self) -> str:
+        """Where it is, in few words: `step.py:30 in f`."""
+        return f"{self.file.rpartition('/')[2]}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True)
+class Thread:
+    """The stack of one thread, innermost frame first."""
+
+    frames: tuple[Frame, ...]
+    main: bool = False
+    name: str = ""
+
+    @property
+    def own(self) -> tuple[Frame, ...]:
+        """The frames of the code under test, innermost first."""
+        return tuple(frame for frame in self.frames if frame.is_own)
+
+
+def parse(stacks: str) -> tuple[Thread, ...]:
+    """Read what `faulthandler` wrote: one block a thread, the main thread last."""
+    threads: list[tuple[str, list[Frame]]] = []
+    for line in stacks.splitlines():
+        if head := _THREAD.match(line):
+            threads.append((head["name"] or "", []))
+        elif (found := _FRAME.match(line)) and threads:
+            threads[-1][1].append(Frame(found["file"], int(found["line"]), found["function"]))
+    last = len(threads) - 1
+    return tuple(
+        Thread(tuple(frames), main=number == last, name=name)
+        for number, (name, frames) in enumerate(threads)
+    )
+
+
+def fold(stacks: Mapping[int, str]) -> str:
+    """Show the stacks of ranks in few lines.
+
+    Ranks whose stacks are the same are shown once, threads that are the same once, with their
+    number. Threads that run code under test come first, and in each thread the frames of that;
+    the others are counted.
+
+    Args:
+        stacks: what `faulthandler` wrote, or why there is nothing, by rank.
+    """
+    alike: dict[str, list[int]] = {}
+    for rank, text in sorted(stacks.items()):
+        alike.setdefault(_fold_one(text), []).append(rank)
+    return "\n".join(f"{ranks_text(ranks)}:\n{text}" for text, ranks in alike.items())
+
+
+def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
+    """Name ranks: `rank 3`, `ranks 0-3, 7`."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1].append(rank)
+        else:
+            spans.append([rank])
+    names = [
+        ", ".join(map(str, span)) if len(span) < 3 else f"{span[0]}-{span[-1]}" for span in spans
+    ]
+    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(names)}"
+
+
+def _fold_one(text: str) -> str:
+    threads = parse(text)
+    if not threads:
+        return f"  {text.strip()}"
+    counts: dict[tuple[str, str], int] = {}
+    for thread in sorted(threads, key=lambda t: (not t.own, not t.main)):
+        who = "main thread" if thread.main else f"thread {thread.name}".strip()
+        key = who, _frames(thread)
+        counts[key] = counts.get(key, 0) + 1
+    return "\n".join(
+        f"  {who if number == 1 else f'{number} threads'}{frames}"
+        for (who, frames), number in counts.items()
+    )
+
+
+def _frames(thread: Thread) -> str:
+    own = thread.own
+    if not own:
+        place = thread.frames[0].place if thread.frames else "no Python frame"
+        return f", no own frame: {place}"
+    inner = thread.frames[: thread.frames.index(own[0])]
+    lines = [f"    {frame.place}: {frame.source}".rstrip(": ") for frame in own]
+    if inner:
+        # The innermost says what it waits in; the way there is the library's business.
+        between = "" if len(inner) == 1 else f" ({len(inner) - 1} frames between)"
+        lines.append(f"    in it: {inner[0].place}{between}")
+    others = len(thread.frames) - len(own) - len(inner)
+    if others:
+        lines.append(f"    and {others} frames that are not yours")
+    return "\n" + "\n".join(lines)

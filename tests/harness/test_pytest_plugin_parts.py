@@ -1,0 +1,201 @@
+"""Parts of the pytest plugin that start no gang: slots, texts of failures, stacks."""
+
+from __future__ import annotations
+
+import faulthandler
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import Died, Hung, Outcome, Raised, Returned, Undecided
+from harness.pytest_plugin import (
+    GangDied,
+    GangHung,
+    GangUndecided,
+    RanksDiffer,
+    RanksRaised,
+    check,
+)
+from harness.pytest_plugin.on_rank import this
+from harness.pytest_plugin.pool import Pool
+from harness.pytest_plugin.slots import Slots, SlotsError
+from harness.pytest_plugin.stacks import readable
+from harness.pytest_plugin.topologies import Limits, Topology
+
+LIMIT_S = 20.0
+
+
+def raised(rank: int, type_: str = "ValueError", message: str = "no rows", **more: Any) -> Raised:
+    """A rank that raised."""
+    return Raised(rank=rank, type=type_, mro=(type_,), message=message, **more)
+
+
+def hung(rank: int) -> Hung:
+    """A rank that hangs."""
+    return Hung(rank=rank, stacks="no stacks", why="rank 0 waits for rank 1")
+
+
+def test_values_of_ranks_that_returned() -> None:
+    """One a rank."""
+    assert check([Returned(rank=0, value=5), Returned(rank=1, value=6)]) == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "kind", "text"),
+    [
+        ([Returned(rank=0), raised(1)], RanksRaised, "rank 1 raised ValueError: no rows; rank 0 r"),
+        ([raised(0), raised(1)], RanksRaised, "ranks 0, 1 raised ValueError: no rows"),
+        ([hung(0), raised(1)], GangHung, "rank 0 waits for rank 1"),
+        (
+            [raised(0), Died(rank=1, signal="SIGKILL"), hung(2)],
+            GangDied,
+            "Rank 1 died by SIGKILL",
+        ),
+        (
+            [Died(rank=0, signal="SIGABRT", after=1), Died(rank=1, exit_status=3)],
+            GangDied,
+            "Rank 1 died with exit status 3",
+        ),
+        ([Undecided(rank=0, stacks="", why="the deadline")], GangUndecided, "the deadline"),
+        ([Returned(rank=0), raised(1, "Skipped")], RanksDiffer, "rank 0 returned; rank 1 s"),
+        (
+            [raised(0, "Skipped"), raised(1)],
+            RanksRaised,
+            "rank 1 raised ValueError: no rows; rank 0 skipped",
+        ),
+        (
+            [raised(0, "_pytest.outcomes.XFailed"), Returned(rank=1)],
+            RanksDiffer,
+            "rank 0 failed as expected; rank 1 returned",
+        ),
+    ],
+)
+def test_a_failure_has_a_kind_and_a_headline(
+    outcomes: list[Outcome], kind: type[BaseException], text: str
+) -> None:
+    """The worst that befell a rank gives the kind; the first line says what is the cause."""
+    with pytest.raises(kind) as error:
+        check(outcomes)
+
+    headline = str(error.value).splitlines()[0].removeprefix("the ranks ended in different ways: ")
+    assert headline.startswith(text)
+
+
+def test_skips_of_all_ranks_with_different_reasons() -> None:
+    """The test is skipped for all of them."""
+    with pytest.raises(pytest.skip.Exception, match="no rows; no file"):
+        check([raised(0, "Skipped"), raised(1, "unittest.case.SkipTest", "no file")])
+
+
+def test_an_exit_of_any_rank_ends_the_session() -> None:
+    """As `pytest.exit` does in the parent."""
+    with pytest.raises(pytest.exit.Exception, match="rank 1: enough"):
+        check([Returned(rank=0), raised(1, "_pytest.outcomes.Exit", "enough")])
+
+
+def test_many_different_errors_make_a_short_headline() -> None:
+    """Three are named, the others counted."""
+    with pytest.raises(RanksRaised) as error:
+        check([raised(rank, message=f"row {rank}") for rank in range(8)])
+
+    assert str(error.value).splitlines()[0] == (
+        "rank 0 raised ValueError: row 0; rank 1 raised ValueError: row 1; "
+        "rank 2 raised ValueError: row 2; and 5 more"
+    )
+
+
+def test_a_fixture_of_the_ranks_is_not_known_in_the_parent() -> None:
+    """To use it there is an error that says where it can be used."""
+    with pytest.raises(RuntimeError, match=r"fixture 'this' has its value on the ranks alone: .ra"):
+        this().rank  # noqa: B018 - what raises
+
+
+def test_stacks_have_the_main_thread_and_own_frames_first() -> None:
+    """A thread that stands in a library says where, in one line."""
+    ready, done = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        ready.set()
+        done.wait(LIMIT_S)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        assert ready.wait(LIMIT_S)
+        with tempfile.TemporaryFile("w+") as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+            file.seek(0)
+            stacks = file.read()
+    finally:
+        done.set()
+        thread.join()
+    lines = readable(stacks, all_frames=False).splitlines()
+
+    assert lines[0] == "main thread, its own frames, innermost first:"
+    assert lines[1].endswith("in test_stacks_have_the_main_thread_and_own_frames_first")
+    assert lines[2].strip() == "faulthandler.dump_traceback(file, all_threads=True)"
+    assert any("thread" in line and "own frames" in line for line in lines[3:])
+    assert "0x" not in "\n".join(lines)
+
+
+def test_no_stacks_stay_as_they_are() -> None:
+    """The reason for their absence is shown."""
+    assert readable("no stacks: it did not answer", all_frames=False).startswith("no stacks: it")
+
+
+def test_slots_are_bounded(tmp_path: Path) -> None:
+    """Who asks for more than is free waits, says so to others, and gives up after a limit."""
+    mine, theirs = Slots(tmp_path), Slots(tmp_path)
+    held = mine.take(2, 3)
+
+    assert not mine.someone_waits()
+    with pytest.raises(SlotsError, match="a gang of 2 processes waited too long"):
+        theirs.take(2, 3, wait_limit_s=0.1)
+    theirs.give(theirs.take(1, 3, wait_limit_s=LIMIT_S))
+    mine.give(held)
+    theirs.give(theirs.take(3, 3, wait_limit_s=LIMIT_S))
+
+
+def test_who_waits_for_slots_gets_them(tmp_path: Path) -> None:
+    """As soon as the other, who sees that someone waits, gives them back."""
+    mine, theirs = Slots(tmp_path), Slots(tmp_path)
+    held = mine.take(2, 2)
+    got: list[int] = []
+    thread = threading.Thread(target=lambda: got.extend(theirs.take(2, 2, LIMIT_S)))
+    thread.start()
+    waiting = threading.Event()
+    while not mine.someone_waits() and thread.is_alive():
+        waiting.wait(0.01)
+    mine.give(held)
+    thread.join(LIMIT_S)
+
+    assert len(got) == 2
+    theirs.give(got)
+
+
+def test_slots_of_a_dead_process_are_free(tmp_path: Path) -> None:
+    """However it ended."""
+    program = (
+        "import os, pathlib, sys; from harness.pytest_plugin.slots import Slots; "
+        "Slots(pathlib.Path(sys.argv[1])).take(2, 2); os._exit(1)"
+    )
+    root = str(Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=root, check=False)
+    slots = Slots(tmp_path)
+
+    slots.give(slots.take(2, 2, wait_limit_s=0.5))
+
+
+def test_a_gang_beyond_the_bound_is_refused() -> None:
+    """Nothing is started; the text says what to do."""
+    pool = Pool(2, None)
+    with (
+        pytest.raises(ValueError, match="3 processes is more than gang_max_processes=2 allows"),
+        pool.lend(Topology(3, 1, "local"), Limits(1.0, None)),
+    ):
+        pass
