@@ -148,14 +148,6 @@ MUTANTS = (
         "ray#42008",
     ),
     _one(
-        "placer-is-not-woken",
-        "LEAVE-3",
-        "engine:Engine.stop",
-        "(self.room, self.grants, self.ready, ",
-        "(self.room, self.ready, ",
-        "ray#62949",
-    ),
-    _one(
         "iterable-opened-once",
         "EPOCH-3",
         "raydata:open_source",

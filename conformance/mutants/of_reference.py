@@ -340,6 +340,16 @@ MUTANTS = (
         ),
         "grain#1196",
     ),
+    _one(
+        "thread-without-end",
+        "LEAVE-3",
+        _MAIN,
+        "    devices = jax.local_device_count()\n",
+        "    import threading\n\n"
+        "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "    devices = jax.local_device_count()\n",
+        "ray#62949",
+    ),
     Mutant(
         "source-opened-once",
         "EPOCH-1",
