@@ -49,6 +49,13 @@ class Custody:
     def _text(self) -> str:
         return "=".join(self.mark)
 
+    def new_directory(self, name: str) -> Path:
+        """Make a directory inside; what cleans temporary files may have removed the outer one."""
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        directory = self.directory / name
+        directory.mkdir()
+        return directory
+
     def kill(self, after_s: float = 0.0) -> None:
         """SIGKILL every process of this machine that holds the mark and has not ended by then."""
         deadline_s = time.monotonic() + after_s

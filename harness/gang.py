@@ -43,6 +43,7 @@ class Gang:
 
     Raises:
         ValueError: a number is too small, or the backend's name unknown.
+        TypeError: `jax_config` cannot be pickled.
         GangStartError: the ranks did not start.
     """
 

@@ -59,8 +59,10 @@ class HostWatch:
         self._processes[rank] = Process(pid)
 
     def all_ready(self) -> bool:
-        """Whether every rank's process lives, and none is stopped."""
-        return all(each.is_ready() for each in self._processes.values())
+        """Whether every rank's process lives, none is stopped, and their files are there."""
+        return all(each.is_ready() for each in self._processes.values()) and all(
+            os.path.exists(files.record) for files in self.files.values()
+        )
 
     def begin_run(self) -> None:
         """Forget records and output of the run before."""

@@ -12,7 +12,7 @@ _FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<functio
 _LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|^<frozen ")
 # What starts a rank's function; of no help to who wrote that.
 _HARNESS = re.compile(
-    r"(?<!/tests)/harness/(backends/\w+|rank|rank_process|faults(_\w+)?)\.py$|^<string>$"
+    r"(?<!/tests)/harness/((backends|pytest_plugin)/\w+|rank|rank_process|faults(_\w+)?)\.py$|^<string>$"
 )
 
 

@@ -1,13 +1,19 @@
 """Host memory: what may be handed to a device without a copy, and buffers made for that."""
 
+import ctypes
+import math
 import sys
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 # XLA's CPU client uses a host buffer in place, without a copy, from this alignment on.
 ALIGNMENT = 64
+_POOLED_FROM = 1 << 18  # bytes; below that fresh memory is cheap
+
+Empty = Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray]
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -18,6 +24,50 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes].view(dtype).reshape(shape)
+
+
+class Pool:
+    """Aligned buffers that are used again once nothing refers to them any more.
+
+    An array on a device that uses a buffer in place keeps the numpy array alive that it was made
+    of, and so the buffer comes back when the last such array is gone. Fresh memory would cost more
+    than the copy into it: the system has to map and clear each page.
+
+    Args:
+        most_bytes: How much may lie idle. What lies idle was in use before, at one time, so a pool
+            does not raise the most memory that is needed.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._idle: dict[int, list[np.ndarray]] = {}  # by size; lists, whose methods are atomic
+
+    @property
+    def idle_bytes(self) -> int:
+        """How much lies idle."""
+        return sum(nbytes * len(idle) for nbytes, idle in list(self._idle.items()))
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """Return an uninitialised array as `aligned_empty` does; callable from any thread."""
+        nbytes = dtype.itemsize * math.prod(shape)
+        if not _POOLED_FROM <= nbytes <= self._most_bytes:
+            return aligned_empty(shape, dtype)
+        idle = self._idle.setdefault(nbytes, [])
+        try:
+            raw = idle.pop()
+        except IndexError:
+            raw = aligned_empty((nbytes,), np.dtype(np.uint8))
+        # Views of views refer to this in the end: as it is no array, numpy cannot skip it.
+        memory: Any = raw  # numpy's types do not say that an array is a buffer
+        lease: Any = (ctypes.c_char * nbytes).from_buffer(memory)
+        weakref.finalize(lease, self._take_back, raw).atexit = False
+        array: np.ndarray = np.frombuffer(lease, dtype)
+        return array.reshape(shape)
+
+    def _take_back(self, raw: np.ndarray) -> None:
+        """Keep a buffer for later, or let it go; in whatever thread drops the last reference."""
+        if self.idle_bytes + raw.nbytes <= self._most_bytes:
+            self._idle[raw.nbytes].append(raw)
 
 
 def is_immutable(array: np.ndarray) -> bool:

@@ -5,7 +5,7 @@ but a finite number never becomes infinite, nor anything else NaN. The cast star
 own dtype: a device would narrow int64 to int32 first, and 2**40 would arrive as 0.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from jaxiter.buffers import aligned_empty, is_immutable
+from jaxiter.buffers import Empty, aligned_empty, is_immutable
 from jaxiter.site import Site
 
 # What JAX holds in place of a 64-bit dtype unless jax_enable_x64 is set.
@@ -64,10 +64,16 @@ def final_dtype(
     Raises:
         DataError: The column holds what JAX cannot hold.
     """
-    if not kind_of(source):
+    target = _final(source, wanted, x64)
+    if target is None:
         reason = _WHY_UNSUPPORTED.get(source.kind, "something that JAX arrays cannot hold")
         raise site.error(column, f"its dtype is {source}: {reason}.")
-    return canonical(source if wanted is None else wanted, x64)
+    return target
+
+
+@lru_cache(maxsize=1024)
+def _final(source: np.dtype[Any], wanted: np.dtype[Any] | None, x64: bool) -> np.dtype[Any] | None:
+    return canonical(source if wanted is None else wanted, x64) if kind_of(source) else None
 
 
 def canonical(dtype: np.dtype[Any], x64: bool) -> np.dtype[Any]:
@@ -78,7 +84,14 @@ def canonical(dtype: np.dtype[Any], x64: bool) -> np.dtype[Any]:
     return dtype if x64 else _WITHOUT_X64.get(dtype, dtype)
 
 
-def assemble(parts: list[np.ndarray], target: np.dtype[Any], column: str, site: Site) -> np.ndarray:
+def assemble(
+    parts: list[np.ndarray],
+    target: np.dtype[Any],
+    column: str,
+    site: Site,
+    empty: Empty = aligned_empty,
+    into: np.ndarray | None = None,
+) -> np.ndarray:
     """Join rows of one column, in order, in their final dtype.
 
     Args:
@@ -86,6 +99,8 @@ def assemble(parts: list[np.ndarray], target: np.dtype[Any], column: str, site: 
         target: A dtype that `final_dtype` returned.
         column: Named in errors.
         site: Named in errors.
+        empty: Makes the memory for a copy.
+        into: Where the copy must go, if it must.
 
     Returns:
         An array of shape (sum of rows_i, *trailing), C-contiguous and of dtype `target`, over
@@ -97,23 +112,29 @@ def assemble(parts: list[np.ndarray], target: np.dtype[Any], column: str, site: 
     """
     first = parts[0]
     if (
-        len(parts) == 1
+        into is None
+        and len(parts) == 1
         and first.dtype == target
         and first.flags.c_contiguous
         and is_immutable(first)
     ):
         return first
-    shapes = {part.shape[1:] for part in parts}
-    if len(shapes) > 1:
+    if len(parts) > 1 and len(shapes := {part.shape[1:] for part in parts}) > 1:
         raise site.error(
             column,
             f"rows of the trailing shapes {' and '.join(map(str, sorted(shapes)))} meet in one "
             "batch. Pad them to one shape in the source.",
         )
-    joined = aligned_empty((sum(map(len, parts)), *first.shape[1:]), target)
+    joined = into
+    if joined is None:
+        joined = empty((sum(map(len, parts)), *first.shape[1:]), target)
     start = 0
     for part in parts:
-        _Copy(part, joined[start : start + len(part)], column, site, start).run()
+        out = joined if len(parts) == 1 else joined[start : start + len(part)]
+        if part.dtype == target:
+            np.copyto(out, part)
+        else:
+            _Copy(part, out, column, site, start).run()
         start += len(part)
     return joined
 

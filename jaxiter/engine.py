@@ -29,6 +29,8 @@ class Engine:
         clock: Seconds; what all times given to the machine come from.
         stopping: Threads should end.
         untold: The last decision is made here, but the others cannot read it yet.
+        consumers: Threads that wait for `ready`; they place what may be placed.
+        napping: Consumers that will look by themselves in a moment; nobody is woken for them.
         room: Notified when the source may be read on, or on a stop.
         grants: Notified when more may be placed, or on a stop.
         ready: Notified when a batch or the end is there for the consumer.
@@ -44,6 +46,8 @@ class Engine:
         self.clock = time.monotonic
         self.stopping = False
         self.untold = False
+        self.consumers = 0
+        self.napping = 0
         self._lock = threading.Lock()
         self.room = threading.Condition(self._lock)
         self.grants = threading.Condition(self._lock)
@@ -112,10 +116,13 @@ class Engine:
             self.outgoing.notify()
         if machine.blocked_by is not blocked_by or machine.final is not None:
             self.peers.notify()
-        if machine.has_room or machine.final is not None:
+        # The source is read in long passes: to wake its thread for each batch costs more than one.
+        if machine.runs_low or machine.final is not None:
             self.room.notify()
-        if machine.placed < machine.granted or machine.final is not None:
+        if machine.final is not None:
             self.grants.notify()
+        elif machine.placed < machine.granted and not self.napping:
+            (self.ready if self.consumers else self.grants).notify()
         if machine.final is not None and not self.untold:
             self.ready.notify_all()
 
@@ -126,6 +133,16 @@ class Engine:
         else:
             self.outbox.append(decision)
         self.untold = self.untold or decision.final is not None
+
+    def nap(self, seconds: float) -> None:
+        """Let other threads work in peace for a moment; the lock is held, but not meanwhile."""
+        self.napping += 1
+        self._lock.release()
+        try:
+            time.sleep(seconds)
+        finally:
+            self._lock.acquire()
+            self.napping -= 1
 
     def stop(self) -> None:
         """Tell all threads to end; the lock is held."""

@@ -1,19 +1,32 @@
 """The host stage, in numpy: what a source emits -> batches of final size, structure and dtypes."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxiter import trees
+from jaxiter import packing, trees
+from jaxiter.buffers import Empty, aligned_empty
 from jaxiter.casting import assemble, final_dtype, x64_enabled
 from jaxiter.options import Options
 from jaxiter.padding import check_padding
 from jaxiter.rebatch import Piece, TreePiece, join, rebatch, same_columns
 from jaxiter.schema import Schema, schema_of
 from jaxiter.site import Site
+
+
+class Memory(NamedTuple):
+    """Where rows are copied to.
+
+    Attributes:
+        empty: Makes an array to copy into.
+        packs: Whether scalar columns of a dtype, where there are many, lie in one block.
+    """
+
+    empty: Empty
+    packs: bool = False
 
 
 @dataclass(frozen=True)
@@ -25,11 +38,13 @@ class HostBatch:
             the order of `schema.columns`. Nobody writes to their memory again.
         schema: Of these leaves; the mask column is one of them.
         rows: Real rows, 1 to `batch_size`.
+        blocks: Arrays of shape (columns, rows) that some leaves are rows of, by their positions.
     """
 
     leaves: list[np.ndarray]
     schema: Schema
     rows: int
+    blocks: packing.Blocks = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -38,7 +53,12 @@ class HostBatch:
 
 
 def host_batches(
-    source: Iterator[Any], options: Options, process: int, *, x64: bool | None = None
+    source: Iterator[Any],
+    options: Options,
+    process: int,
+    *,
+    x64: bool | None = None,
+    memory: Memory | None = None,
 ) -> Iterator[HostBatch]:
     """Turn what `source` emits into batches of `batch_size` rows, the last one shorter.
 
@@ -50,6 +70,7 @@ def host_batches(
         options: The arguments of `iter_jax_batches`.
         process: This process's index, named in errors.
         x64: Whether JAX holds 64-bit dtypes; None: as set for the thread that calls.
+        memory: Where rows are copied to; None: fresh memory a column.
 
     Returns:
         The batches. Structure and dtypes are the same in all; trailing shapes may change.
@@ -61,13 +82,14 @@ def host_batches(
     """
     if x64 is None:
         x64 = x64_enabled()
-    return _batches(source, options, process, x64)
+    return _batches(source, options, process, x64, memory or Memory(aligned_empty))
 
 
 def _batches(
-    source: Iterator[Any], options: Options, process: int, x64: bool
+    source: Iterator[Any], options: Options, process: int, x64: bool, memory: Memory
 ) -> Iterator[HostBatch]:
     last: Schema | None = None
+    known: list[tuple[np.dtype[Any], tuple[int, ...]]] = []
     checked: trees.Node | None = None
     try:
         for index, pieces in enumerate(rebatch(source, options.batch_size, process)):
@@ -75,19 +97,26 @@ def _batches(
             parts = _collated(pieces, options, site)
             tree = parts[0].tree
             if tree is not checked and tree != checked:
-                _check_names("dtypes", options.dtypes, tuple(tree.names()), site)
+                _check_names("dtypes", options.dtypes, tree.column_names, site)
                 checked = tree
-            leaves = _final_leaves(parts, options, x64, site)
+            leaves, blocks = _final_leaves(parts, options, x64, site, memory)
             rows = len(leaves[0])
             if options.mask_column is not None:
                 tree, leaves = _with_mask(tree, leaves, options.mask_column, rows, site)
-            schema = schema_of(tree, leaves, site)
-            if schema == last:
-                schema = last
-            else:
-                _check_schema(schema, last, options, site)
-            last = schema
-            yield HostBatch(leaves, schema, rows)
+                mask_at = tree.column_names.index(options.mask_column)
+                blocks = {
+                    tuple(position + (position >= mask_at) for position in positions): block
+                    for positions, block in blocks.items()
+                }
+            columns = [(leaf.dtype, leaf.shape[1:]) for leaf in leaves]
+            if last is None or tree != last.tree or columns != known:
+                schema = schema_of(tree, leaves, site)
+                if schema != last:
+                    _check_schema(schema, last, options, site)
+                    last = schema
+                known = columns
+            assert last is not None
+            yield HostBatch(leaves, last, rows, blocks)
     finally:
         close = getattr(source, "close", None)
         if close is not None:
@@ -121,21 +150,35 @@ def _collated(pieces: list[Piece], options: Options, site: Site) -> list[TreePie
 
 
 def _final_leaves(
-    parts: list[TreePiece], options: Options, x64: bool, site: Site
-) -> list[np.ndarray]:
-    leaves = []
-    for position, name in enumerate(parts[0].tree.names()):
-        arrays = [part.arrays[position] for part in parts]
+    parts: list[TreePiece], options: Options, x64: bool, site: Site, memory: Memory
+) -> tuple[list[np.ndarray], packing.Blocks]:
+    columns = [[part.arrays[i] for part in parts] for i in range(len(parts[0].arrays))]
+    names = parts[0].tree.column_names
+    dtypes = []
+    for name, arrays in zip(names, columns, strict=True):
         wanted = _for_column(options.dtypes, name)
-        targets = {final_dtype(array.dtype, wanted, x64, name, site) for array in arrays}
-        if len(targets) > 1:
+        targets = [final_dtype(array.dtype, wanted, x64, name, site) for array in arrays]
+        if len(targets) > 1 and len(set(targets)) > 1:
             raise site.error(
                 name,
-                f"rows of dtype {' and '.join(sorted(map(str, targets)))} meet in one batch. "
+                f"rows of dtype {' and '.join(sorted(map(str, set(targets))))} meet in one batch. "
                 "Set `dtypes`, or give the column one dtype in the source.",
             )
-        leaves.append(assemble(arrays, targets.pop(), name, site))
-    return leaves
+        dtypes.append(targets[0])
+    blocks: dict[tuple[int, ...], np.ndarray] = {}
+    places: dict[int, np.ndarray] = {}
+    if memory.packs:
+        kinds = [(d, arrays[0].ndim) for d, arrays in zip(dtypes, columns, strict=True)]
+        rows = sum(part.rows for part in parts)
+        for positions in packing.groups(kinds):
+            block = memory.empty((len(positions), rows), dtypes[positions[0]])
+            blocks[positions] = block
+            places.update(zip(positions, block, strict=True))
+    leaves = [
+        assemble(arrays, dtype, name, site, memory.empty, places.get(position))
+        for position, (name, arrays, dtype) in enumerate(zip(names, columns, dtypes, strict=True))
+    ]
+    return leaves, blocks
 
 
 def _with_mask(

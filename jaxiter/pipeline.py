@@ -21,6 +21,7 @@ from jaxiter.stats import EpochStats
 MOST_AHEAD = 64  # batches
 MOST_AHEAD_BYTES = 64 << 20
 _STEP_S = 1.0  # longest wait of a consumer between looks at the clock
+_NAP_S = 0.0003  # of a consumer, before it asks to be woken
 _FLUSH_S = 0.5  # for the last word to be out when the consumer leaves
 _HANDOVER_S = 5.0  # for the last epoch's reader to let go of the source
 
@@ -44,11 +45,32 @@ class Loaded(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A batch on devices, as the consumer gets it."""
+    """A batch on devices.
 
-    batch: Any
+    Attributes:
+        batch: Returns it as the consumer gets it; called in the consumer's thread. It may launch
+            a computation over all devices.
+        rows: Real rows.
+        nbytes: On this process's devices, padding included.
+    """
+
+    batch: Callable[[], Any]
     rows: int
     nbytes: int
+
+
+class _Task(NamedTuple):
+    """A batch that one thread has taken upon itself to place.
+
+    Attributes:
+        position: Of the batch.
+        loaded: From the host buffer; None for a batch of padding.
+        schema: Of that padding.
+    """
+
+    position: int
+    loaded: Loaded | None
+    schema: str = ""
 
 
 class Stages(Protocol):
@@ -93,7 +115,7 @@ class Epoch:
         self._host: deque[Loaded] = deque()
         self._device: deque[Placed] = deque()
         self._error: JaxIterError | None = None
-        self._closed_because = ""
+        self._placing = False  # some thread is at it
         self._over = False
         self._reader = self._thread("reader", label, self._read)
         self._placer = self._thread("placer", label, self._place)
@@ -128,26 +150,38 @@ class Epoch:
             JaxIterError: It failed, the same on each call from then on.
         """
         engine = self._engine
-        with engine as machine:
-            if not self._device:
-                self._wait(machine)
-            if self._device:
-                placed = self._device.popleft()
-                machine.consumer_got(engine.clock(), True)
-                engine.grants.notify()
-                stats = self.stats
-                stats.batches_delivered += 1
-                stats.rows_delivered += placed.rows
-                stats.rows_held -= placed.rows
-                stats.bytes_delivered += placed.nbytes
-                return placed.batch
-            machine.consumer_got(engine.clock(), False)
-            if not self._over:
-                self._finish(machine)
-            error = self._error
-        if error is None:
+        while True:
+            with engine as machine:
+                if not self._device:
+                    self._wait(machine)
+                task = None if self._device else self._claim(machine)
+                batch = None if task else self._take(machine)
+            if batch is not None:
+                return batch()
+            # Whoever waits for a batch that may be placed places it: that is sooner than to wake
+            # the placer, and to be woken by it.
+            if task is not None:
+                self._carry_out(task)
+
+    def _take(self, machine: Machine) -> Callable[[], Any]:
+        """Return the batch that is there, or say how it ended; the lock is held."""
+        engine = self._engine
+        if self._device:
+            placed = self._device.popleft()
+            machine.consumer_got(engine.clock(), True)
+            engine.grants.notify()
+            stats = self.stats
+            stats.batches_delivered += 1
+            stats.rows_delivered += placed.rows
+            stats.rows_held -= placed.rows
+            stats.bytes_delivered += placed.nbytes
+            return placed.batch
+        machine.consumer_got(engine.clock(), False)
+        if not self._over:
+            self._finish(machine)
+        if self._error is None:
             raise StopIteration
-        raise error.with_traceback(None)
+        raise self._error.with_traceback(None)
 
     def close(self, why: str = "it was closed") -> None:
         """End the epoch here; returns promptly, whatever the source does."""
@@ -179,19 +213,30 @@ class Epoch:
         return *messengers, self._placer, self._reader
 
     def _wait(self, machine: Machine) -> None:
-        """Wait until a batch or the end is there; the lock is held."""
+        """Wait until a batch is there or may be placed, or the end; the lock is held."""
         engine = self._engine
+        if self._may_place(machine):
+            return
         began = engine.clock()
+        engine.consumers += 1
         try:
             machine.consumer_waits(began)
             engine.poll()
-            while not self._device and not self._over and not self._ended(machine):
+            if not self._may_place(machine) and machine.final is None:
+                # Threads that wake each other for every batch spend most of their time on that.
+                engine.nap(_NAP_S)
+                engine.poll()
+            while not (
+                self._device or self._over or self._may_place(machine) or self._ended(machine)
+            ):
                 engine.ready.wait(_STEP_S)
                 engine.poll()
         except BaseException:
             machine.consumer_got(engine.clock(), False)
+            engine.grants.notify()
             raise
         finally:
+            engine.consumers -= 1
             self.stats.next_s += engine.clock() - began
 
     def _ended(self, machine: Machine) -> bool:
@@ -293,50 +338,78 @@ class Epoch:
             self._engine.log(logging.WARNING, "the source failed when it was closed", error)
 
     def _place(self) -> None:
-        """Put granted batches on devices; the placer's thread."""
-        engine = self._engine
-        placed: Placed | None = None
+        """Put granted batches on devices ahead of the consumer; the placer's thread."""
         while True:
-            with engine as machine:
-                if engine.stopping:
-                    return
-                if placed is not None:
-                    self._device.append(placed)
-                    placed = None
-                    machine.batch_placed()
-                    engine.ready.notify()
-                    engine.poll()
-                if not self._wait_for_grant(machine):
-                    return
-                position = machine.placed
-                loaded = self._host.popleft() if self._host else None
-                schema = "" if loaded else machine.padding_schema(position)
-            began = engine.clock()
-            try:
-                assert self._stages is not None  # otherwise nothing is granted
-                if loaded is None:
-                    placed = self._stages.place_padding(schema, position)
-                else:
-                    placed = self._stages.place(loaded, position)
-            except BaseException as error:  # noqa: BLE001  # all processes must learn it
-                with engine as machine:
-                    engine.cause = engine.cause or error
-                    machine.failed(internal_note(error, self._process, position), at=position)
-                engine.log(logging.ERROR, f"batch {position} cannot be put on devices", error)
+            with self._engine as machine:
+                task = self._next_task(machine)
+            if task is None or not self._carry_out(task):
                 return
-            del loaded
-            self.stats.transfer_s += engine.clock() - began
 
-    def _wait_for_grant(self, machine: Machine) -> bool:
-        """Wait until a batch may be placed; False if none will. The lock is held."""
+    def _may_place(self, machine: Machine) -> bool:
+        """Whether the next batch may be placed by whoever asks; the lock is held."""
+        return not self._placing and not self._engine.stopping and machine.placed < machine.granted
+
+    def _claim(self, machine: Machine) -> _Task | None:
+        """Return the next batch to be placed, which is the caller's then; None if there is none.
+
+        One thread places at a time, so that batches stay in order. The lock is held.
+        """
+        if not self._may_place(machine):
+            return None
+        self._placing = True
+        position = machine.placed
+        if self._host:
+            return _Task(position, self._host.popleft())
+        return _Task(position, None, machine.padding_schema(position))
+
+    def _carry_out(self, task: _Task) -> bool:
+        """Place a claimed batch; False if that failed, which all processes learn then."""
+        engine, stages = self._engine, self._stages
+        assert stages is not None  # otherwise nothing is granted
+        position, loaded, schema = task
+        began = engine.clock()
+        try:
+            if loaded is None:
+                placed = stages.place_padding(schema, position)
+            else:
+                placed = stages.place(loaded, position)
+        except Exception as error:  # noqa: BLE001  # all processes must learn it
+            with engine as machine:
+                self._placing = False
+                engine.cause = engine.cause or error
+                machine.failed(internal_note(error, self._process, position), at=position)
+                engine.grants.notify_all()
+            engine.log(logging.ERROR, f"batch {position} cannot be put on devices", error)
+            return False
+        except BaseException:  # the consumer was interrupted: the batch is still to be placed
+            with engine as machine:
+                self._placing = False
+                machine.consumer_got(engine.clock(), False)
+                if loaded is not None:
+                    self._host.appendleft(loaded)
+                engine.grants.notify_all()
+            raise
+        with engine as machine:
+            self._placing = False
+            if not engine.stopping:
+                self.stats.transfer_s += engine.clock() - began
+                self._device.append(placed)
+                machine.batch_placed()
+            engine.ready.notify()
+        return True
+
+    def _next_task(self, machine: Machine) -> _Task | None:
+        """Wait until a batch may be placed ahead; None if none will. The lock is held."""
         engine, stats = self._engine, self.stats
         while not engine.stopping:
             ready = machine.placed < machine.granted
             full = len(self._device) >= self._prefetch
             if ready and not full:
-                return True
-            if machine.final is not None and not ready:
-                return False
+                task = self._claim(machine)
+                if task is not None:
+                    return task
+            elif machine.final is not None and not ready:
+                return None
             undecided = bool(self._host) and not ready
             began = engine.clock()
             engine.grants.wait()
@@ -345,7 +418,7 @@ class Epoch:
                 stats.agreement_s += waited_s
             elif full:
                 stats.consumer_s += waited_s
-        return False
+        return None
 
     def _stopped(self, machine: Machine) -> bool:
         return self._engine.stopping or machine.final is not None

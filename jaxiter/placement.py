@@ -9,20 +9,21 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from jaxiter import packing
 from jaxiter.casting import x64_enabled
 from jaxiter.errors import OptionError
 from jaxiter.options import Options
+from jaxiter.packing import Blocks, Unpack
+from jaxiter.putting import Index, Layout, Put, best_put
 from jaxiter.schema import Schema
 from jaxiter.site import Site
-
-Index = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,10 @@ class Placement:
         self.split = _row_split(self.sharding)
         self._options = options
         self._x64 = x64_enabled() if x64 is None else x64
-        self._plans: dict[tuple[int, tuple[int, ...]], _Plan] = {}
+        self._puts: dict[tuple[tuple[int, ...], np.dtype[Any], int], Put] = {}
+        self._block_sharding = (
+            packing.block_sharding(self.sharding) if options.synchronize_batches else None
+        )
         if options.batch_size % self.split.shards:
             raise OptionError(
                 f"batch_size must be a multiple of the {self.split.shards} row shards that each "
@@ -196,6 +200,44 @@ class Placement:
             return str(error)
         return ""
 
+    @property
+    def packs(self) -> bool:
+        """Whether wide tables go to the devices in blocks.
+
+        Not where processes are on their own: to take a block apart is a computation over all
+        devices, which all processes must launch.
+        """
+        return self._block_sharding is not None
+
+    def put_packed(self, leaves: Sequence[np.ndarray], blocks: Blocks) -> "Packed":
+        """Place the rows of this process, scalar columns in blocks where many have one dtype.
+
+        Args:
+            leaves: As `put` takes them.
+            blocks: Arrays of shape (columns, rows) that some columns are rows of, by positions.
+
+        Returns:
+            What gives all columns, as `put` returns them, when it is called.
+        """
+        assert self._block_sharding is not None
+        groups = packing.groups([(leaf.dtype, leaf.ndim) for leaf in leaves])
+        placed: list[jax.Array | None] = [None] * len(leaves)
+        parts = []
+        with _x64_set(self._x64):
+            for positions in groups:
+                block = blocks.get(positions)
+                if block is None:
+                    block = np.stack([leaves[position] for position in positions])
+                array = self._put_of(block, self._block_sharding)(block)
+                assert isinstance(self.sharding, NamedSharding)
+                unpack = packing.unpacker(self.sharding, array.shape, block.dtype)
+                parts.append((array, unpack, positions))
+            together = {position for positions in groups for position in positions}
+            for position, leaf in enumerate(leaves):
+                if position not in together:
+                    placed[position] = self._put_of(leaf, self.sharding)(leaf)
+        return Packed(placed, parts)
+
     def put(self, leaves: Sequence[np.ndarray]) -> list[jax.Array]:
         """Place the rows of this process.
 
@@ -209,51 +251,64 @@ class Placement:
         Returns:
             For each a global array of shape (rows * count, *trailing), `count` splits.
         """
-        # One call for all parts of an array: a put a device takes several times as long.
         with _x64_set(self._x64):
-            return [self._put(leaf) for leaf in leaves]
+            return [self._put_of(leaf, self.sharding)(leaf) for leaf in leaves]
 
-    def _put(self, leaf: np.ndarray) -> jax.Array:
-        plan = self._plan(len(leaf), leaf.shape[1:])
-        return jax.make_array_from_callback(
-            plan.shape, self.sharding, lambda index: leaf[plan.local(index)]
-        )
-
-    def _plan(self, rows: int, trailing: tuple[int, ...]) -> "_Plan":
-        plan = self._plans.get((rows, trailing))
-        if plan is None:
-            shape = (rows * self.split.count, *trailing)
-            plan = self._plans[rows, trailing] = _Plan.of(self.sharding, shape, rows)
-        return plan
+    def _put_of(self, leaf: np.ndarray, sharding: Sharding) -> Put:
+        rows_at = int(sharding is self._block_sharding)  # the dimension that holds the rows
+        key = (leaf.shape, leaf.dtype, rows_at)
+        put = self._puts.get(key)
+        if put is None:
+            layout = layout_of(sharding, self.split.count, leaf.shape, rows_at)
+            put = self._puts[key] = best_put()(layout, leaf.dtype)
+        return put
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How the rows of one process make up its part of a global array.
+class Packed(NamedTuple):
+    """Columns on devices, some of them in blocks.
 
     Attributes:
-        shape: Of the global array.
-        starts: For the first global row of each of this process's row shards, the first local one.
-        height: Rows of a row shard.
+        placed: One a column; None where it lies in a block.
+        blocks: Blocks, what takes each apart, and the columns that come out.
     """
 
-    shape: tuple[int, ...]
-    starts: dict[int, int]
-    height: int
+    placed: list[jax.Array | None]
+    blocks: list[tuple[jax.Array, Unpack, tuple[int, ...]]]
 
-    @staticmethod
-    def of(sharding: Sharding, shape: tuple[int, ...], rows: int) -> "_Plan":
-        """Return the plan; ValueError if arrays of `shape` cannot have this sharding."""
-        indices = sharding.addressable_devices_indices_map(shape).values()
-        starts = sorted({_interval(index, shape[0])[0] for index in indices})
-        height = rows // len(starts)
-        return _Plan(shape, {start: i * height for i, start in enumerate(starts)}, height)
+    def unpacked(self) -> list[jax.Array]:
+        """Return one global array a column; a computation over all devices."""
+        columns = list(self.placed)
+        for block, unpack, positions in self.blocks:
+            for position, column in zip(positions, unpack(block), strict=True):
+                columns[position] = column
+        return [column for column in columns if column is not None]
 
-    def local(self, index: Index | None) -> Index:
-        """Return the part of the process's rows that stands at `index` of the global array."""
+
+def layout_of(sharding: Sharding, count: int, local: tuple[int, ...], rows_at: int = 0) -> Layout:
+    """Return where rows go.
+
+    Args:
+        sharding: Of the global array.
+        count: Into how many splits its rows are divided.
+        local: Shape of one process's rows.
+        rows_at: Which dimension the rows are along.
+
+    Raises:
+        ValueError: Arrays of this shape cannot have this sharding.
+    """
+    shape = (*local[:rows_at], local[rows_at] * count, *local[rows_at + 1 :])
+    indices = sharding.addressable_devices_indices_map(shape)
+    starts = sorted({_interval(index, shape, rows_at)[0] for index in indices.values()})
+    height = local[rows_at] // len(starts)
+    firsts = {start: i * height for i, start in enumerate(starts)}
+
+    def local_part(index: Index | None) -> Index:
         assert index is not None  # JAX asks for addressable parts alone
-        start = self.starts[index[0].start or 0]
-        return slice(start, start + self.height), *index[1:]
+        start = firsts[index[rows_at].start or 0]
+        return *index[:rows_at], slice(start, start + height), *index[rows_at + 1 :]
+
+    parts = [local_part(index) for index in indices.values()]
+    return Layout(shape, sharding, list(indices), parts, local_part)
 
 
 def held_rows(
@@ -273,7 +328,7 @@ def held_rows(
     spec = sharding.spec if isinstance(sharding, NamedSharding) else ()
     held: dict[int, set[tuple[int, int]]] = {}
     for device, index in sharding.devices_indices_map((rows,) * max(1, len(spec))).items():
-        held.setdefault(process_of(device), set()).add(_interval(index, rows))
+        held.setdefault(process_of(device), set()).add(_interval(index, (rows,)))
     return held, rows
 
 
@@ -323,8 +378,9 @@ def _ids(devices: list[Any]) -> Any:
     return f"{len(ids)} devices, sha256 {hashlib.sha256(repr(ids).encode()).hexdigest()}"
 
 
-def _interval(index: Index | None, rows: int) -> tuple[int, int]:
-    start, stop, _ = index[0].indices(rows) if index else (0, rows, 1)
+def _interval(index: Index | None, shape: tuple[int, ...], rows_at: int = 0) -> tuple[int, int]:
+    rows = shape[rows_at]
+    start, stop, _ = index[rows_at].indices(rows) if index else (0, rows, 1)
     return start, stop
 
 

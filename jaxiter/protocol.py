@@ -262,6 +262,11 @@ class Machine:
         return self._held - self.placed < self.look_ahead
 
     @property
+    def runs_low(self) -> bool:
+        """Whether so little is held that a source that rests should be asked again."""
+        return self._held - self.placed <= self.look_ahead // 2
+
+    @property
     def own_batches(self) -> int:
         """Batches of this process's own rows; those beyond are padding. Final once it ended."""
         return self._held + (self._terms.ends != "drop" and self._tail > 0)

@@ -48,7 +48,7 @@ class TreePiece:
         """
         tree, arrays = flatten(batch, site)
         rows = len(arrays[0]) if arrays else 0
-        for name, array in zip(tree.names(), arrays, strict=True):
+        for name, array in zip(tree.column_names, arrays, strict=True):
             if len(array) != rows:
                 raise site.error(
                     name,

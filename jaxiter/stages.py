@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from jaxiter.hostbatch import HostBatch, host_batches
+from jaxiter.buffers import Pool
+from jaxiter.hostbatch import HostBatch, Memory, host_batches
 from jaxiter.options import Options
+from jaxiter.packing import WIDTH, Blocks
 from jaxiter.padding import padded, padding_only
-from jaxiter.pipeline import Loaded, Placed
+from jaxiter.pipeline import MOST_AHEAD_BYTES, Loaded, Placed
 from jaxiter.placement import Placement, rows_checksum
 from jaxiter.schema import Schema, unflatten
 from jaxiter.site import Site
@@ -39,12 +41,15 @@ class BatchStages:
         self._placement = placement
         self._process = process
         self._x64 = x64
+        self._memory = Memory(Pool(MOST_AHEAD_BYTES).empty, placement.packs)
         self._replicated = any(len(group) > 1 for group in placement.row_groups)
 
     def open(self) -> Iterator[Loaded]:
         """See `Stages`."""
         source = self._open_source()
-        batches = host_batches(source, self._options, self._process, x64=self._x64)
+        batches = host_batches(
+            source, self._options, self._process, x64=self._x64, memory=self._memory
+        )
         checked: Schema | None = None
         text = ""
         for position, batch in enumerate(batches):
@@ -60,20 +65,31 @@ class BatchStages:
         """See `Stages`."""
         batch: HostBatch = loaded.content
         leaves = batch.leaves
-        if self._options.pads:
+        blocks = batch.blocks
+        if self._options.pads and batch.rows < self._options.batch_size:
+            blocks = {}
             site = Site(self._process, position)
             leaves = padded(leaves, batch.schema, self._options, site)
-        return self._placed(leaves, batch.schema, batch.rows)
+        return self._placed(leaves, batch.schema, batch.rows, blocks)
 
     def place_padding(self, schema: str, position: int) -> Placed:
         """See `Stages`."""
         known = schema_of_text(schema)
         leaves = padding_only(known, self._options, Site(self._process, position))
-        return self._placed(leaves, known, 0)
+        return self._placed(leaves, known, 0, {})
 
-    def _placed(self, leaves: list[Any], schema: Schema, rows: int) -> Placed:
+    def _placed(self, leaves: list[Any], schema: Schema, rows: int, blocks: Blocks) -> Placed:
         nbytes = sum(leaf.nbytes for leaf in leaves)
-        return Placed(unflatten(schema, self._placement.put(leaves)), rows, nbytes)
+        if self._placement.packs and len(leaves) >= WIDTH:
+            packed = self._placement.put_packed(leaves, blocks)
+            if packed.blocks:
+                return Placed(lambda: unflatten(schema, packed.unpacked()), rows, nbytes)
+            return self._ready(schema, packed.unpacked(), rows, nbytes)
+        return self._ready(schema, self._placement.put(leaves), rows, nbytes)
+
+    def _ready(self, schema: Schema, arrays: list[Any], rows: int, nbytes: int) -> Placed:
+        batch = unflatten(schema, arrays)
+        return Placed(lambda: batch, rows, nbytes)
 
 
 def schema_text(schema: Schema) -> str:

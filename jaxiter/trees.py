@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import jax
@@ -46,6 +47,11 @@ class Node:
             yield prefix
         for key, child in zip(self.keys, self.children, strict=True):
             yield from child.names(f"{prefix}/{key}" if prefix else str(key))
+
+    @cached_property
+    def column_names(self) -> tuple[str, ...]:
+        """What `names` yields."""
+        return tuple(self.names())
 
     def leaf_count(self) -> int:
         """Return the number of arrays."""
@@ -105,6 +111,9 @@ def flatten(tree: Any, site: Site) -> tuple[Node, list[np.ndarray]]:
         DataError: A part of another type, an array without rows, a key that is neither str nor
             int, or two columns of one name.
     """
+    if type(tree) is dict and tree and _is_flat(tree):
+        node = _flat_node(tuple(tree))
+        return node, [tree[key] for key in node.keys]
     leaves: list[np.ndarray] = []
     node = _flatten(tree, "", leaves, site)
     return node, leaves
@@ -139,6 +148,21 @@ def importable(node: Node) -> bool:
     except (ImportError, AttributeError):
         return False
     return node.cls is None or found is node.cls
+
+
+def _is_flat(tree: dict[Any, Any]) -> bool:
+    """Whether a dict is names of columns to plain arrays with rows, as most batches are."""
+    return (
+        set(map(type, tree)) == {str}
+        and set(map(type, tree.values())) == {np.ndarray}
+        and all(array.ndim for array in tree.values())
+    )
+
+
+@lru_cache(maxsize=64)
+def _flat_node(keys: tuple[str, ...]) -> Node:
+    """Return the structure of a dict of arrays: one object for equal keys, quick to compare."""
+    return Node("dict", tuple(sorted(keys)), (LEAF,) * len(keys), order=keys)
 
 
 def _flatten(tree: Any, name: str, leaves: list[np.ndarray], site: Site) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -30,6 +31,14 @@ class Topology:
     env: Mapping[str, str] = field(default_factory=dict)
     jax_config: Mapping[str, Any] = field(default_factory=dict)
     start_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        try:
+            pickle.dumps(dict(self.jax_config))
+        except Exception as error:
+            raise TypeError(
+                f"jax_config cannot be pickled: {error}. Give names and plain values of options."
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,7 @@ class LocalBackend:
         if self._custody is None:
             self._custody = Custody()
         self._sessions += 1
-        directory = self._custody.directory / str(self._sessions)
-        directory.mkdir()
+        directory = self._custody.new_directory(str(self._sessions))
         self._session = LocalSession(topology, directory, self._custody)
         self._session.start()
         return self._session

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -199,26 +200,69 @@ def check(case: Case, found: Verdict) -> None:
 def nothing_left(env: dict[str, str]) -> Iterator[None]:
     """Fail when something of the block is left: processes, temporary files, shared memory.
 
+    Shared memory without a name, and ports, end with the processes that hold them.
+
     Args:
         env: gets a variable that the ranks must have, so that what they start is found.
     """
     env["MATRIX_MARK"] = secrets.token_hex(8)
     mark = f"MATRIX_MARK={env['MATRIX_MARK']}".encode()
-    before = _files()
-    yield
-    deadline_s = time.monotonic() + LEFT_LIMIT_S
-    while time.monotonic() < deadline_s and (guardian.marked(mark) or _files() - before):
-        time.sleep(0.05)
-    assert not guardian.marked(mark), "processes are left"
-    assert not _files() - before, "files are left"
+    before = tempfile.tempdir
+    directory = Path(tempfile.mkdtemp(prefix="t-"))  # short: unix sockets must fit into it
+    shared = _shared_memory()
+    tempfile.tempdir = str(directory)
+    try:
+        yield
+        left = _Left(mark, directory, shared)
+        deadline_s = time.monotonic() + LEFT_LIMIT_S
+        while (found := left.now()) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert not found, f"left behind: {found}"
+    finally:
+        tempfile.tempdir = before
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _files() -> set[str]:
-    places = (Path(tempfile.gettempdir()), Path("/dev/shm"))
-    ours = ("gang-", "faults-") if places[0] == Path("/tmp") else ("",)
-    found = {str(p) for p in places[0].iterdir() if p.name.startswith(ours)}
-    # Shared memory of others comes and goes: only what this user's Ray makes is of interest.
-    return found | {str(p) for p in places[1].iterdir() if p.name.startswith("plasma")}
+@dataclass(frozen=True)
+class _Left:
+    mark: bytes
+    directory: Path
+    shared: set[str]
+
+    def now(self) -> list[str]:
+        """Name what is there now and should not be."""
+        processes = [f"process {pid}" for pid in guardian.marked(self.mark)]
+        files = [str(path) for path in self.directory.iterdir()]
+        return [*processes, *files, *sorted(_shared_memory() - self.shared)]
+
+
+def _shared_memory() -> set[str]:
+    return {str(path) for path in Path("/dev/shm").iterdir()}
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    """Keep a Ray cluster for gangs; fail when it has an actor or a placement group at the end."""
+    import ray
+    from ray._private.state import actors
+
+    from harness.backends.ray_cluster import enter
+
+    leave = enter()
+    try:
+        yield
+        deadline_s = time.monotonic() + LEFT_LIMIT_S
+        while (left := _alive(actors())) and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        assert not left, f"actors are left: {left}"
+        groups = ray.util.placement_group_table().values()
+        assert not [g for g in groups if g["state"] != "REMOVED"], "placement groups are left"
+    finally:
+        leave()
+
+
+def _alive(actors: dict[str, dict[str, Any]]) -> list[str]:
+    return [actor for actor, told in actors.items() if told["State"] != "DEAD"]
 
 
 @contextmanager
@@ -243,7 +287,11 @@ def campaign(
     stall_s = 1.5 if backend == "local" else 3.0
     took_s: dict[str, list[float]] = {case.name: [] for case in CASES if case.name in names}
     env: dict[str, str] = {}
-    with nothing_left(env), Gang(processes=2, backend=backend, env=env) as gang:
+    with (
+        cluster() if backend == "ray" else nullcontext(),
+        nothing_left(env),
+        Gang(processes=2, backend=backend, env=env) as gang,
+    ):
         for turn in range(times):
             for case in CASES:
                 if case.name not in took_s:

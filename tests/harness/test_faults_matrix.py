@@ -11,10 +11,10 @@ import pytest
 
 from harness import Gang
 from tests.harness import cases
-from tests.harness.faults_matrix import CASES, Case, check, nothing_left, run
+from tests.harness.faults_matrix import CASES, Case, check, cluster, nothing_left, run
 
-# On Ray those that take another way there: signals, deaths, processes beside the rank.
-ON_RAY = ("stop", "kill", "pause", "starve", "cut")
+# On Ray those that take another way there: a signal, a death, a connection.
+ON_RAY = ("stop", "kill", "cut")
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,9 @@ def local() -> Iterator[Gang]:
 
 @pytest.fixture(scope="module")
 def actors() -> Iterator[Gang]:
-    """Two actors, of which nothing may be left."""
+    """Two actors, of which nothing may be left, on the cluster neither."""
     env: dict[str, str] = {}
-    with nothing_left(env), Gang(processes=2, backend="ray", env=env) as gang:
+    with cluster(), nothing_left(env), Gang(processes=2, backend="ray", env=env) as gang:
         yield gang
 
 

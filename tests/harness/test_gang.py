@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -299,3 +301,21 @@ def _interrupt_main() -> None:
     import _thread
 
     _thread.interrupt_main()
+
+
+def test_a_jax_config_that_cannot_travel_is_refused() -> None:
+    """An option that cannot be pickled raises a TypeError that names the argument."""
+    with pytest.raises(TypeError, match="jax_config cannot be pickled"):
+        Gang(processes=1, jax_config={"jax_enable_x64": lambda: True})
+
+
+def test_a_gang_whose_files_were_removed_starts_afresh(temp_dir: Path) -> None:
+    """Where somebody has cleaned the temporary directory, the next run has fresh processes."""
+    with Gang(processes=1) as gang:
+        (directory,) = temp_dir.iterdir()
+        shutil.rmtree(directory)
+        (outcome,) = gang.run(cases.give, 1)
+
+        assert isinstance(outcome, Returned)
+        assert gang.restarts == 1
+    assert not list(temp_dir.iterdir())

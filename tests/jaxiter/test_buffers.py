@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxiter.buffers import ALIGNMENT, aligned_empty, is_immutable
+from jaxiter.buffers import ALIGNMENT, Pool, aligned_empty, is_immutable
 
 
 @given(
@@ -78,3 +78,31 @@ def test_memory_that_nobody_can_write_to_is_known(name: Any) -> None:
 def test_memory_that_somebody_could_write_to_is_not_trusted(name: Any) -> None:
     """A read-only array is not immutable while something writable is behind it."""
     assert not is_immutable(MUTABLE[name]())
+
+
+def test_a_pool_hands_out_a_buffer_again_once_no_view_is_left() -> None:
+    """While any view of a buffer lives, the pool makes another; then it uses the same memory."""
+    pool = Pool(1 << 22)
+    first = pool.empty((4, 1 << 16), np.dtype(np.float32))
+    where = first.ctypes.data
+    view = first[1:2][:, ::2]
+    del first
+    second = pool.empty((4, 1 << 16), np.dtype(np.float32))
+
+    assert second.ctypes.data != where
+    assert pool.idle_bytes == 0
+    del view
+    assert pool.idle_bytes == 1 << 20
+    third = pool.empty((1 << 20,), np.dtype(np.uint8))
+    assert third.ctypes.data == where
+    assert where % ALIGNMENT == 0
+
+
+def test_a_pool_keeps_no_more_than_it_may() -> None:
+    """Beyond its bound, buffers are let go; small ones are not kept at all."""
+    pool = Pool(2 << 20)
+    held = [pool.empty((1 << 20,), np.dtype(np.uint8)) for _ in range(4)]
+    small = pool.empty((8,), np.dtype(np.uint8))
+    del held, small
+
+    assert pool.idle_bytes == 2 << 20

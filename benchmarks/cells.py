@@ -1,0 +1,52 @@
+"""What one measurement is: a work, a topology, a step, an epoch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Source = Literal["memory", "ray"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement, in which all contestants take turns.
+
+    Attributes:
+        work: Name of the work.
+        source: Where rows come from.
+        processes: Number of processes.
+        devices: CPU devices of each.
+        step_ms: Milliseconds that a step waits before its global reduction; 0: no step at all.
+        batches: Full batches of each process in an epoch.
+        uneven: Process p has p rows more than whole batches, and the last one a batch less.
+    """
+
+    work: str
+    source: Source
+    processes: int
+    devices: int
+    step_ms: float
+    batches: int
+    uneven: bool = False
+
+    def rows_of(self, process: int, batch_size: int) -> int:
+        """Return how many rows a process has."""
+        rows = self.batches * batch_size
+        if not self.uneven:
+            return rows
+        if process == self.processes - 1:
+            rows -= batch_size
+        return rows + process % batch_size
+
+    @property
+    def delivered(self) -> int:
+        """Full batches that all processes have: what each contestant must deliver."""
+        return self.batches - self.uneven
+
+    def __str__(self) -> str:
+        """Return the cell in a few words."""
+        step = f"step {self.step_ms:g} ms" if self.step_ms else "no step"
+        uneven = ", uneven" if self.uneven else ""
+        return (
+            f"{self.work} from {self.source}, {self.processes} x {self.devices}, {step}, "
+            f"{self.batches} batches{uneven}"
+        )
