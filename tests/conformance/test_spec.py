@@ -17,8 +17,9 @@ from conformance.arrival import delivered
 from conformance.clauses import Clause, clauses
 from conformance.judge import expectations
 from conformance.model import Case, Topology
+from conformance.mutants.arena import groups
 from conformance.trial import columns_of
-from tests.conformance.groups import cases_of, groups
+from tests.conformance.groups import cases_of
 
 TOPOLOGIES = [Topology(p, d) for p in (1, 2, 3, 4) for d in (1, 2)]
 each_topology = pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)

@@ -1,0 +1,287 @@
+"""Wrong variants of jaxiter, for the promises that the reference does not make."""
+
+from __future__ import annotations
+
+from conformance.mutants.edits import TextEdit
+from conformance.mutants.model import Mutant
+
+
+def _one(
+    name: str,
+    clause: str,
+    place: str,
+    old: str,
+    new: str,
+    origin: str = "",
+    **fields: object,
+) -> Mutant:
+    """``place`` is module:function, the module without its package."""
+    module, _, function = place.partition(":")
+    edit = TextEdit(f"jaxiter.{module}", function, old, new)
+    return Mutant(name, clause, (edit,), origin, **fields)  # type: ignore[arg-type]
+
+
+MUTANTS = (
+    _one(
+        "empty-shard-fails-at-the-end",
+        "EMPTY-1",
+        "pipeline:Epoch._finish",
+        "if note is None:",
+        "if note is None and self.stats.rows_read:",
+        "ray#19644",
+    ),
+    _one(
+        "batches-of-padding-are-zeros",
+        "EMPTY-2",
+        "padding:padding_only",
+        "return padded(empty, schema, options, site)",
+        "return [array * 0 for array in padded(empty, schema, options, site)]",
+    ),
+    _one(
+        "nothing-is-told-of-no-batches",
+        "EMPTY-6",
+        "aftermath:end_logs",
+        "if batches == 0:",
+        "if batches == 0 and dropped:",
+        "datasets#7113",
+    ),
+    _one(
+        "names-of-paddings-not-checked",
+        "PAD-6",
+        "hostbatch:_check_schema",
+        '_check_names("paddings", options.paddings, columns, site)',
+        "pass",
+        "Ray: a bare KeyError, on one process",
+    ),
+    _one(
+        "names-of-dtypes-not-checked",
+        "DTYPE-4",
+        "hostbatch:_check_names",
+        "if name not in names:",
+        'if name not in names and argument != "dtypes":',
+        "Ray: a bare KeyError",
+    ),
+    _one(
+        "integers-wrap",
+        "VALUE-3",
+        "casting:_Copy._copy_whole",
+        "if source.min().item() < low or source.max().item() > high:",
+        "if False:",
+        "Ray: 2**31 arrives as -2147483648",
+    ),
+    _one(
+        "floats-overflow",
+        "VALUE-4",
+        "casting:_Copy._check_rounding",
+        "elif not np.isfinite(arrived).all():",
+        "elif False:",
+        "Ray",
+    ),
+    _one(
+        "column-not-named",
+        "VALUE-5",
+        "casting:final_dtype",
+        "raise site.error(column,",
+        "raise site.error(None,",
+        "Ray: a TypeError that names no column",
+    ),
+    _one(
+        "lengths-not-compared",
+        "VALUE-7",
+        "rebatch:TreePiece.of",
+        "if len(array) != rows:",
+        "if len(array) > rows:",
+        "Ray: columns of 4 and 6 rows are both delivered",
+    ),
+    _one(
+        "buffers-of-the-source-are-used",
+        "VALUE-8",
+        "buffers:is_immutable",
+        "    base: Any = array\n",
+        "    if array.flags.c_contiguous:\n        return True\n    base: Any = array\n",
+        "jax: device_put aliases aligned buffers",
+    ),
+    _one(
+        "told-tuples-become-lists",
+        "TREE-1",
+        "trees:Node.from_json",
+        'kind=value["kind"]',
+        'kind="list" if value["kind"] == "tuple" else value["kind"]',
+    ),
+    _one(
+        "text-of-the-error-is-lost",
+        "ERROR-4",
+        "errors:note_of",
+        'words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__',
+        "words = type(error).__name__",
+        "marin#6954",
+    ),
+    _one(
+        "difference-is-not-told",
+        "SCHEMA-5",
+        "notes:schema",
+        "{other}: {words}.",
+        "{other}.",
+        "bergson#227",
+    ),
+    _one(
+        "batch-size-not-compared",
+        "OPTION-1",
+        "options:Options.agreed",
+        '"batch_size": self.batch_size,',
+        "",
+    ),
+    _one("option-not-named", "OPTION-4", "notes:disagreement", "{option} is {here}", "{here}"),
+    _one(
+        "prefetch-must-agree",
+        "OPTION-5",
+        "options:Options.agreed",
+        '"batch_size": self.batch_size,',
+        '"batch_size": self.batch_size, "prefetch_batches": self.prefetch_batches,',
+    ),
+    _one(
+        "leaver-not-named",
+        "LEAVE-2",
+        "notes:left",
+        'f"process {process} left its loop',
+        'f"some process left its loop',
+        "ray#42008",
+    ),
+    _one(
+        "iterable-opened-once",
+        "EPOCH-3",
+        "raydata:open_source",
+        "        return lambda: iter(source)\n    if callable(source):",
+        "        opened = iter(source)\n        return lambda: opened\n    if callable(source):",
+    ),
+    _one(
+        "a-leave-ends-the-epoch",
+        "EPOCH-4",
+        "agreement:_faults",
+        "Final(error=notes.left(process, standing.taken), left",
+        "Final(left",
+    ),
+    _one(
+        "names-ignored",
+        "TWO-2",
+        "batches:JaxBatches.__init__",
+        'self._name = options.name or ""',
+        'self._name = ""',
+    ),
+    _one(
+        "disagreement-ends-the-epoch",
+        "TWO-3",
+        "deciding:Decider._judge",
+        "return Verdict(0, Final(error=note))",
+        "return Verdict(0, Final())",
+    ),
+    _one(
+        "next-in-the-main-thread-alone",
+        "THREAD-2",
+        "pipeline:Epoch.next",
+        "        engine = self._engine\n",
+        "        if threading.current_thread() is not threading.main_thread():\n"
+        '            raise RuntimeError("next() was called from another thread")\n'
+        "        engine = self._engine\n",
+        "Ray: driven from a background thread, synchronisation deadlocks",
+    ),
+    _one(
+        "not-synchronised-by-default",
+        "SYNC-3",
+        "api:iter_jax_batches",
+        "synchronize_batches: bool = True,",
+        "synchronize_batches: bool = False,",
+        "Ray: the default",
+    ),
+    _one(
+        "mask-is-true-on-padding",
+        "MASK-1",
+        "padding:_fill_value",
+        "return np.False_",
+        "return np.True_",
+        "flax#264",
+    ),
+    _one(
+        "size-must-divide-by-devices",
+        "SHARD-1",
+        "placement:Placement.__init__",
+        "if options.batch_size % self.split.shards:",
+        "if options.batch_size % jax.local_device_count():",
+        "Ray: must be divisible by the number of local devices",
+        devices=2,
+    ),
+    _one(
+        "row-shards-in-turned-order",
+        "SHARD-2",
+        "placement:_interval",
+        "return start, stop",
+        "return (rows - stop if rows == 8 else start), (rows - start if rows == 8 else stop)",
+        devices=2,
+    ),
+    _one(
+        "replicas-counted-as-splits",
+        "SHARD-3",
+        "placement:RowSplit.count",
+        "return len(self.groups)",
+        "return sum(map(len, self.groups))",
+    ),
+    _one(
+        "replicas-not-compared",
+        "SHARD-4",
+        "agreement:_disagreement",
+        "if len(set(terms.row_sets)) < len(terms.row_sets):",
+        "if False:",
+    ),
+    _one(
+        "dropped-rows-not-counted",
+        "LEDGER-1",
+        "stats:EpochStats.stop",
+        "self.rows_dropped = self.rows_held",
+        "self.rows_dropped = 0",
+    ),
+    _one(
+        "absent-process-not-named",
+        "PEER-1",
+        "deciding:Decider._too_late",
+        "{self._words(late, now)}. A consumer",
+        "A consumer",
+        "ray#42008",
+    ),
+    _one(
+        "silent-process-not-named",
+        "PEER-2",
+        "deciding:Decider._words",
+        'f"{notes.names(who)}: {words}"',
+        'words if self._reports[who[0]] else f"{notes.names(who)}: {words}"',
+        "jax#38503",
+    ),
+    _one(
+        "time-out-ends-the-epoch",
+        "PEER-3",
+        "deciding:Decider.poll",
+        "Verdict(verdict.upto, Final(error=late))",
+        "Verdict(verdict.upto, Final())",
+        "jax#38503",
+    ),
+    _one(
+        "process-without-rows-cannot-stop",
+        "SPLIT-4",
+        "stats:EpochStats.stop",
+        "        self.state = state\n",
+        '        if state == "ended" and not self.rows_read:\n'
+        '            raise RuntimeError("there were no rows")\n        self.state = state\n',
+        "ray#19644",
+        kind="ray",
+    ),
+    _one(
+        "fewer-rows-than-processes-refused",
+        "SPLIT-5",
+        "pipeline:Epoch._read",
+        "                if tail is None:\n                    machine.source_ended()",
+        "                if tail is None and not held:\n"
+        '                    raise ValueError("the shard has no rows")\n'
+        "                if tail is None:\n                    machine.source_ended()",
+        "Ray: this JAX host has not received any data batches",
+        kind="ray",
+    ),
+)
