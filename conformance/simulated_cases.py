@@ -146,6 +146,9 @@ def judge(case: Case, end: End) -> str:
     if not those:
         return ""
     outcomes = {index: _outcome(rank) for index, rank in those.items()}
+    if case.fault == "unplaced" and outcomes.get(case.at, ("",))[0] == "error":
+        # What is decided cannot be taken back: the others may have got all of it, and the end.
+        outcomes = {i: o for i, o in outcomes.items() if i == case.at or o[0] != "end"}
     if len(set(outcomes.values())) > 1 and not _gave_up_on_stopped(case, outcomes):
         return f"outcomes differ: {outcomes}"
     counts = {index: rank.machine.taken for index, rank in those.items()}
@@ -153,7 +156,7 @@ def judge(case: Case, end: End) -> str:
     apart = max(counts.values()) - min(counts.values())
     if apart > (ahead if case.fault in ("unplaced", "stop") else 0):
         return f"counts differ: {counts}"
-    index = min(those, key=lambda index: (index == case.at, index))
+    index = min(outcomes, key=lambda index: (index == case.at, index))
     consumer, kind, process = outcomes[index]
     taken = counts[index]
     if consumer == "end":
@@ -204,8 +207,12 @@ def _wrong_end(case: Case, end: End, taken: int) -> str:
     ended = _ended(end)
     if case.fault in ("options", "absent"):
         return f"a regular end in spite of {case.fault}"
-    if case.fault == "schema" and taken >= case.batches > 0:
-        return "a regular end in spite of schemas that differ"
+    if case.fault == "schema" and taken > (at := max(0, case.batches - 1)):
+        own = cast("SimulatedRank", end.ranks[case.at])
+        others = [r for i, r in enumerate(end.ranks) if i != case.at]
+        have = [cast("SimulatedRank", r).machine.own_batches > at for r in others]
+        if own.machine.own_batches > at and any(have):
+            return "a regular end in spite of schemas that differ"
     if any(rank is None for rank in end.ranks):
         return ""  # what a dead rank's source held, nobody knows
     if case.ends == "drop":
@@ -223,8 +230,9 @@ def _wrong_uneven(case: Case, end: End, taken: int) -> str:
     """Return what is wrong with an UnevenError after `taken` batches."""
     ended = _ended(end)
     least = min(full for full, _ in ended) if ended else -1
-    known = any(rank is None for rank in end.ranks)
-    uneven = known or len(set(ended)) > 1 or max(_held(end)) > least
+    uneven = len(set(ended)) > 1 or max(_held(end)) > least
+    if case.ends == "equal" and any(rank is None for rank in end.ranks):
+        return ""  # what a dead rank's source held, nobody knows
     if case.ends == "equal" and uneven and taken == least:
         return ""
     return f"UnevenError after {taken} batches of sources that ended after {ended}"
@@ -246,7 +254,9 @@ _ERRORS: dict[str, tuple[str, ...]] = {
 
 def _no_more(case: Case, end: End, taken: int, process: int | None) -> str:
     """Return what is wrong with an error that the fault gives cause for."""
-    if process not in (case.at, None):
+    # A process 0 that stopped finds, when it goes on, that it has heard of nobody for too long.
+    blames = case.fault == "stop" and case.at == 0
+    if process not in (case.at, None) and not blames:
         return f"the {case.fault} of rank {case.at} is put down to rank {process}"
     rank = cast("SimulatedRank | None", end.ranks[case.at])
     if rank is not None and taken > rank.threads.held + case.most_ahead * (case.ends == "pad"):
