@@ -115,7 +115,7 @@ class Case:
             dies=(self.at,) if self.fault == "die" else (),
             stops=(self.at,) if self.fault == "stop" else (),
             gatherers=(0,) if self.listing else (),
-            senders={0: others, **{r: (0,) for r in others}},
+            senders={0: others, **dict.fromkeys(others, (0,))},
             reduce=self.reduce,
         )
 

@@ -80,9 +80,7 @@ class Lean:
     def __init__(self, process: int, processes: int, decisions: int, look_ahead: int) -> None:
         hello = Hello({"batch_size": 256}, process, look_ahead)
         terms = Terms(256, "drop", 1, tuple(range(processes)))
-        self.machine = Machine(
-            hello, terms, Timing(), 0.0, process=process, processes=processes
-        )
+        self.machine = Machine(hello, terms, Timing(), 0.0, process=process, processes=processes)
         self.machine.memory_fits(look_ahead)
         self.decided = 0
         self._decisions = decisions
@@ -129,27 +127,25 @@ class Lean:
         return f"{self.machine.granted} batches in {self.decided} decisions"
 
     def _go_on(self, now: float) -> list[Post]:
-        machine, posts = self.machine, []
+        machine = self.machine
+        posts: list[Post] = []
         while True:
-            before = machine.placed
-            while machine.placed < machine.granted:
-                machine.batch_placed()
-                machine.consumer_got(now, True)
-            if machine.placed > before:
+            if machine.placed < machine.granted:
                 self.decided += 1
-            while machine.started and machine.has_room:
-                machine.batch_ready(SCHEMA)
+                while machine.placed < machine.granted:
+                    machine.batch_placed()
+                    machine.consumer_got(now, True)
+            if machine.started:
+                while machine.has_room:
+                    machine.batch_ready(SCHEMA)
             machine.consumer_waits(now)
-            actions = machine.poll(now)
-            for action in actions:
+            for action in machine.poll(now):
                 match action:
                     case Send(report):
                         posts.append((0, report.text()))
                     case Announce(decision):
                         posts.append((None, decision.text()))
-            if not self._process and machine.granted > machine.placed:
-                continue
-            if not machine.started or not machine.has_room:
+            if machine.placed == machine.granted and not (machine.started and machine.has_room):
                 return posts
 
 
@@ -220,8 +216,10 @@ def cost(
 def table(costs: Sequence[Cost]) -> str:
     """Return a table in Markdown."""
     lines = [
-        "| processes | messages written | read | bytes written | read | latency, s | batches "
-        "| simulated in, s |",
+        (
+            "| processes | messages written | read | bytes written | read | latency, s | batches "
+            "| simulated in, s |"
+        ),
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     lines += [

@@ -122,15 +122,17 @@ class _Bell(threading.Condition):
 class _Engine(Engine):
     """The engine, with a clock that is set and conditions that remember."""
 
+    room: _Bell
+    grants: _Bell
+    ready: _Bell
+
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine, "", sends=True)
+        self.room, self.grants, self.ready = _Bell(), _Bell(), _Bell()
         self.now = 0.0
         self.clock = lambda: self.now
         self.texts: list[str] = []  # of the log
         self.aborted = False
-        self.room = _Bell()
-        self.grants = _Bell()
-        self.ready = _Bell()
 
     def log(self, level: int, message: str, error: BaseException | None = None) -> None:  # noqa: ARG002
         self.texts.append(message)
@@ -515,11 +517,11 @@ class SimulatedRank:
         engine, threads, machine = self.engine, self.threads, self.machine
         stopped = engine.stopping or machine.final is not None
         if engine.room.rung:
-            if threads.reader in ("new", "waits") and stopped:
+            if threads.reader not in ("new", "waits"):
+                pass
+            elif stopped:
                 threads.reader = "over"
-            elif threads.reader == "waits" and machine.has_room:
-                threads.reader = "asking"
-            elif threads.reader == "new" and machine.started:
+            elif machine.has_room if threads.reader == "waits" else machine.started:
                 threads.reader = "asking"
         if engine.grants.rung and threads.placer == "waits":
             ready = machine.placed < machine.granted

@@ -88,7 +88,9 @@ class Found:
 
 
 Judge = Callable[[End], str]
-_World = tuple[int, ...]  # state of each rank; content of each channel; quiet time; early steps left
+_World = tuple[
+    int, ...
+]  # state of each rank; content of each channel; quiet time; early steps left
 _DEAD = -1
 _STOPPED, _HAS_STOPPED, _FLAGS = 1, 2, 3  # a rank's state is its number, times 4, and these
 
@@ -444,7 +446,9 @@ class Exploration:
             return False
         if not self._infos[index][world[index] >> 2].listens:
             return True
-        return all(world[channel] or world[sender] == _DEAD for sender, channel in self._into[index])
+        return all(
+            world[channel] or world[sender] == _DEAD for sender, channel in self._into[index]
+        )
 
     def _faults(self, world: _World, index: int) -> list[tuple[str, _World]]:
         state = world[index]

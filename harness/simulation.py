@@ -238,6 +238,8 @@ class Simulation:
         elif kind == "hear":
             assert isinstance(what, tuple)
             posts = self._deliver(index, what)
+            if self._gathering[index]:
+                return  # nothing has changed for the rank
         elif kind == "gather":
             self._gathering[index] = False
             letters = tuple(self._mail[index])
