@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--seed", type=int, default=0, help="of the first run")
             command.add_argument("--runs", type=int, default=1000)
         if name == "replay":
-            command.add_argument("schedule", help="events, with ; between them")
+            command.add_argument("--schedule", required=True, help="events, with ; between them")
     command = commands.add_parser("cost")
     command.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 64, 256, 1024, 4096])
     command.add_argument("--decisions", type=int, default=100)
