@@ -30,7 +30,7 @@ def _maximum(patch: pytest.MonkeyPatch) -> None:
 
 def _forgotten_close(patch: pytest.MonkeyPatch) -> None:
     """A consumer that leaves does not say so."""
-    patch.setattr(Machine, "left", lambda self: None)
+    patch.setattr(Machine, "left", lambda self: None)  # noqa: ARG005  # it replaces a method
 
 
 def _waits_for_report(patch: pytest.MonkeyPatch) -> None:

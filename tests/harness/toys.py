@@ -1,6 +1,6 @@
 """Toy ranks for the simulation and the exploration: each is a table of what it does."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.exploration import Exploration
@@ -9,9 +9,11 @@ from harness.simulation import Letter, Post
 
 @dataclass
 class Toy:
-    """Does its steps in order: `send N`, `wait` (for one message), `wait N`, `fall`, `look`.
+    """Does its steps in order.
 
-    `look` and `wait` are a condition variable used wrongly: what comes between them is missed.
+    `send N` sends to rank N, `wait` takes one message, `wait N` one of rank N, `fall` must never
+    be. `arm` forgets earlier rings, `look` is the end if there is a message, `sleep` lasts until
+    one rings.
     """
 
     steps: tuple[str, ...]
@@ -52,10 +54,10 @@ class Toy:
             left = list(self.mail)
             left.remove(taken)
             self.mail = tuple(left)
-        elif name == "look":
-            self.ring = False  # a ring from before is forgotten
-            if self.mail:
-                self.at = len(self.steps)
+        elif name == "arm":
+            self.ring = False
+        elif name == "look" and self.mail:
+            self.at = len(self.steps)
         elif name == "fall":
             self.wrong = "it fell"
         return ()
@@ -87,7 +89,19 @@ class Toy:
         return self.at, self.mail, self.ring, self.wrong
 
 
-def explore(*programs: str, reduce: bool = True, dies: tuple[int, ...] = ()) -> Exploration:
+def explore(
+    *programs: str,
+    reduce: bool = True,
+    dies: tuple[int, ...] = (),
+    senders: Mapping[int, Iterable[int]] | None = None,
+) -> Exploration:
     """Return the exploration of ranks that do `; `-separated steps."""
     toys = [Toy(tuple(program.split("; "))) for program in programs]
-    return Exploration(toys, lambda end: "", limit_s=1.0, reduce=reduce, dies=dies)  # noqa: ARG005
+    return Exploration(
+        toys,
+        lambda end: "",  # noqa: ARG005  # a judge that is content
+        limit_s=1.0,
+        reduce=reduce,
+        dies=dies,
+        senders=senders,
+    )
