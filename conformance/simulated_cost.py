@@ -22,6 +22,11 @@ SCHEMA = "s"
 
 _report = functools.lru_cache(1 << 12)(Report.parse)
 _decision = functools.lru_cache(1 << 12)(Decision.parse)
+_short = functools.lru_cache(1 << 12)(Report.text)
+
+
+def _text(report: Report) -> str:
+    return _short(report) if report.hello is None else report.text()
 
 
 @dataclass(frozen=True)
@@ -118,9 +123,9 @@ class Lean:
         """Look at the clock."""
         return self._go_on(now)
 
-    def wake_at(self, now: float) -> float:
+    def wake_at(self, now: float) -> float:  # noqa: ARG002
         """Return when it wants to look at the clock."""
-        return self.machine.wake_at(now)
+        return self.machine._wake_at  # as of its last poll, which no event has followed
 
     def describe(self) -> str:
         """Return in a few words where it stands."""
@@ -142,7 +147,7 @@ class Lean:
             for action in machine.poll(now):
                 match action:
                     case Send(report):
-                        posts.append((0, report.text()))
+                        posts.append((0, _text(report)))
                     case Announce(decision):
                         posts.append((None, decision.text()))
             if machine.placed == machine.granted and not (machine.started and machine.has_room):

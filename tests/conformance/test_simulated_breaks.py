@@ -35,7 +35,7 @@ def _forgotten_close(patch: pytest.MonkeyPatch) -> None:
 
 def _waits_for_report(patch: pytest.MonkeyPatch) -> None:
     """A failure is not decided before each other source has ended."""
-    decide = deciding.decide
+    decide = agreement.decide
 
     def patient(terms: Terms, standings: list[Standing], *rest: Any, **more: Any) -> Verdict:
         verdict = decide(terms, standings, *rest, **more)
