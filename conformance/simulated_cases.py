@@ -259,9 +259,10 @@ def _no_more(case: Case, end: End, taken: int, process: int | None) -> str:
     if process not in (case.at, None) and not blames:
         return f"the {case.fault} of rank {case.at} is put down to rank {process}"
     rank = cast("SimulatedRank | None", end.ranks[case.at])
-    if rank is not None and taken > rank.threads.held + case.most_ahead * (case.ends == "pad"):
-        return f"{taken} batches, of which rank {case.at} held {rank.threads.held}"
-    return ""
+    if rank is None or (case.ends == "pad" and rank.threads.source.startswith("end")):
+        return ""  # once it pads, what it held says nothing
+    due = rank.machine.own_batches
+    return f"{taken} batches, of which rank {case.at} held {due}" if taken > due else ""
 
 
 def _wrong_leave(case: Case, end: End, taken: int, process: int | None) -> str:
