@@ -44,6 +44,7 @@ def undeliverable(column: Column, process: int, rows: int, dtypes: object) -> ND
     if own.dtype.kind in "OUSMm":
         return np.arange(rows)
     target = delivered_dtype(column, dtypes)
+    own = _real(own, target)
     flat: NDArray[Any] = own.reshape(rows, int(np.prod(column.trailing, dtype=np.int64)))
     if target.kind in "iu" and own.dtype.kind in "iu":
         info = np.iinfo(target)
@@ -53,6 +54,11 @@ def undeliverable(column: Column, process: int, rows: int, dtypes: object) -> ND
     else:
         bad = np.zeros(rows, bool)
     return np.flatnonzero(bad)
+
+
+def _real(array: Array, target: np.dtype[Any]) -> Array:
+    """Complex numbers that must arrive as floats, as such: those of the cases have no more."""
+    return array.real if array.dtype.kind == "c" and target.kind != "c" else array
 
 
 def _overflows(array: Array, target: np.dtype[Any]) -> NDArray[np.bool_]:
@@ -69,7 +75,7 @@ def delivered(
     Shape ``(len(rows) + padding, *trailing)``, in the delivered dtype.
     """
     target = delivered_dtype(column, options.get("dtypes"))
-    real = cells(column, process, np.asarray(rows, np.int64)).astype(target)
+    real = _real(cells(column, process, np.asarray(rows, np.int64)), target).astype(target)
     if not padding:
         return real
     fill = padding_of(column.name, options.get("paddings"))

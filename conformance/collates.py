@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,10 +52,23 @@ class Pair:
     second: Any
 
 
+class Record(NamedTuple):
+    """A tuple with names."""
+
+    x: Any
+    id: Any
+
+
 def _nested(case: Case, process: int) -> Callable[[Batch], Any]:
     """A mapping that holds a mapping and a tuple."""
     del case, process
     return lambda batch: {"a": {"x": batch["x"]}, "t": (batch["id"],)}
+
+
+def _record(case: Case, process: int) -> Callable[[Batch], Any]:
+    """A named tuple."""
+    del case, process
+    return lambda batch: Record(batch["x"], batch["id"])
 
 
 def _pair(case: Case, process: int) -> Callable[[Batch], Any]:
@@ -78,6 +91,7 @@ def register() -> None:
 PATHS: dict[str, dict[str, str]] = {
     "bare": {"x": ""},
     "nested": {"x": "['a']['x']", "id": "['t'][0]"},
+    "record": {"x": ".x", "id": ".id"},
     "pair": {"x": ".first", "id": ".second['id']"},
 }
 
@@ -93,6 +107,7 @@ _NAMED: dict[str, Callable[[Case, int], Callable[[Batch], Any]]] = {
     "double": _double,
     "bare": _bare,
     "nested": _nested,
+    "record": _record,
     "pair": _pair,
     "fail": _fail,
     "bare_on_last": _bare_on_last,

@@ -63,6 +63,17 @@ def _extreme(column: Column, process: int, rows: NDArray[np.int64]) -> Array:
     return np.array(values, dtype)[(rows + process) % len(values)]
 
 
+def _huge(_column: Column, process: int, rows: NDArray[np.int64]) -> Array:
+    """Of either sign, far beyond int32; in binary, few digits before many zeros."""
+    sign = np.where(rows % 2 == 0, 1, -1)
+    return sign * _code("int64", process, rows) * 2**33
+
+
+def _infinite(_column: Column, process: int, rows: NDArray[np.int64]) -> Array:
+    values = [np.inf, 0.5, -np.inf, np.nan]
+    return np.array(values)[(rows + process) % len(values)]
+
+
 def _late(_column: Column, process: int, rows: NDArray[np.int64]) -> Array:
     code = _code("int64", process, rows)
     return np.where(rows >= 5, code + 2**31, code)
@@ -74,9 +85,14 @@ _MAKERS: dict[str, Callable[[Column, int, NDArray[np.int64]], Array]] = {
     "double_id": lambda _c, p, r: _coded(ID, p, r) * 2,
     # Just beyond int32, and far beyond it but exact in float32.
     "big": lambda _c, p, r: _code("int64", p, r) + 2**31,
-    "huge": lambda _c, p, r: _code("int64", p, r) * 2**40,
+    "huge": _huge,
     "big_from_row_5": _late,
     "extreme": _extreme,
+    "infinite": _infinite,
+    # In batches of four: the second is beyond 15.5, the largest of float8_e3m4.
+    "from_12": lambda _c, _p, r: (r + 12).astype(np.uint8),
+    # What a mask holds on real rows.
+    "true": lambda _c, _p, r: np.ones(len(r), bool),
     "beyond_float32": lambda _c, p, r: _code("int64", p, r) * 1e300,
     "string": lambda _c, p, r: np.array([f"p{p}r{i}" for i in r.tolist()], "U12"),
     "object": lambda _c, p, r: _objects([{"p": p, "r": i} for i in r.tolist()]),

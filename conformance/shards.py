@@ -9,6 +9,9 @@ from conformance.model import ID, Column, Shard, Topology, X
 #: Rows a process in a batch, in most cases: any number of devices here divides it.
 B = 4
 
+#: More columns than an iterator may care to move one by one, of two dtypes in turns.
+MANY = tuple(Column(f"c{i:02}", "float32" if i % 2 else "int32") for i in range(32))
+
 
 def shards(
     t: Topology,

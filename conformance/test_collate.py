@@ -34,7 +34,7 @@ def cases(t: Topology) -> Iterator[Case]:
         collate="double",
         delivers=more,
     )
-    for collate in ("nested", "pair"):
+    for collate in ("nested", "record", "pair"):
         given = shards(t, (4, 3), (3,))
         yield Case(f"{collate}-uneven", ("TREE-1",), given, options=padded, collate=collate)
         if t.processes > 1:

@@ -6,7 +6,7 @@ from typing import Any
 from conformance.deciding import Decide
 from conformance.model import ID, PADDING, Case, Column, Topology, X
 from conformance.plan import Planned
-from conformance.shards import B, shards
+from conformance.shards import MANY, B, shards
 
 U8 = Column("u8", "uint8")
 FLAG = Column("flag", "bool")
@@ -54,6 +54,15 @@ def cases(t: Topology) -> Iterator[Case]:
         yield Case(f"mapping-{name}", ("PAD-6",), shards(t, (4, 2)), options=options, names=(word,))
     masked = one | {"mask_column": "real"}
     yield Case("mask-tail", ("MASK-1",), shards(t, (4, 1)), options=masked)
+    many = shards(t, (4, 4), columns=MANY)
+    real = Column("real", "bool", values="true")
+    yield Case(
+        "mask-many-columns",
+        ("MASK-1", "VALUE-1"),
+        many,
+        options={"batch_size": B, "mask_column": "real"},
+        delivers=(*MANY, real),
+    )
     dropped = {"batch_size": B, "drop_last": True, "mask_column": "real"}
     yield Case("mask-dropped", ("MASK-1",), shards(t, (4, 4, 1)), options=dropped)
     if t.processes == 1:

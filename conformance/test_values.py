@@ -7,7 +7,7 @@ import numpy as np
 from conformance.deciding import Decide
 from conformance.model import ID, PADDING, Case, Column, Topology, Use, X
 from conformance.plan import Planned
-from conformance.shards import B, changed, shards
+from conformance.shards import MANY, B, changed, shards
 
 DTYPES = ("float32", "int32", "uint32", "int16", "uint16", "int8", "uint8", "bool", "float16")
 
@@ -21,6 +21,16 @@ def cases(t: Topology) -> Iterator[Case]:
     yield Case("extremes", ("VALUE-1",), shards(t, (4, 4), columns=ends), options=plain)
     wide = (ID, Column("i", "int64"), Column("f", "float64", (2,)))
     yield Case("wide-that-fit", ("VALUE-1",), shards(t, (4, 4), columns=wide), options=plain)
+    infinite = (ID, Column("v", "float64", values="infinite"))
+    yield Case(
+        "infinite-narrowed", ("VALUE-1",), shards(t, (4, 4), columns=infinite), options=plain
+    )
+    yield Case(
+        "many-columns",
+        ("DTYPE-1", "VALUE-1"),
+        shards(t, (4, 2), columns=MANY),
+        options=plain | {"paddings": PADDING},
+    )
     image = (ID, Column("img", "uint8", (4, 4, 3)), Column("m", "float32", (2, 1)))
     yield Case("images", ("DTYPE-1", "VALUE-1"), shards(t, (4, 4), columns=image), options=plain)
     yield Case(
@@ -94,6 +104,23 @@ def cases(t: Topology) -> Iterator[Case]:
     late = (ID, Column("v", "int64", values="big_from_row_5"))
     yield Case(
         "int64-late", ("VALUE-3",), shards(t, (4, 4), columns=late), options=plain, names=("v",)
+    )
+    # Its largest number is 15.5.
+    narrow = shards(t, (4, 4), columns=(ID, Column("v", "uint8", values="from_12")))
+    yield Case(
+        "int-beyond-float8",
+        ("VALUE-3",),
+        narrow,
+        options=plain | {"dtypes": {"id": "int32", "v": "float8_e3m4"}},
+        names=("v",),
+    )
+    # Arrow has no complex numbers.
+    yield Case(
+        "complex-to-float",
+        ("VALUE-2",),
+        shards(t, (4, 4), columns=(ID, Column("v", "complex64"))),
+        options=plain | {"dtypes": {"id": "int32", "v": "float32"}},
+        kinds=("memory",),
     )
     beyond = (ID, Column("v", "float64", values="beyond_float32"))
     yield Case(

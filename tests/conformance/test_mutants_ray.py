@@ -11,6 +11,9 @@ from conformance.mutants.arena import Arena
 from conformance.mutants.model import Mutant
 from conformance.mutants.tables import NAMED
 
+# Ray 2.60 warns of its own use of what it deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+
 
 @pytest.fixture(scope="module")
 def arena() -> Iterator[Arena]:

@@ -165,6 +165,12 @@ def test_an_id_that_float32_cannot_hold_raises() -> None:
         cast(np.array([2**24 + 1]), np.float32)
 
 
+def test_an_id_that_float64_cannot_hold_raises() -> None:
+    """2**53 + 1 becomes 2**53 in float64, in which a comparison alone finds them equal."""
+    with pytest.raises(DataError, match="9007199254740993"):
+        cast(np.array([2**53 + 1]), np.float64)
+
+
 def test_the_row_that_is_named_counts_from_the_start_of_the_batch() -> None:
     """A bad value in the second part of a batch is named by its row in the batch."""
     parts = [np.zeros(3), np.array([0.0, 1e300])]
