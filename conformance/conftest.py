@@ -102,8 +102,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--short",
-        action="store_true",
-        help="two cases of each clause, but none after which processes must be fresh",
+        nargs="?",
+        const="all",
+        default="",
+        choices=["all", "ray"],
+        help="one or two cases of each clause, but none after which processes must be fresh; "
+        "with `ray`, of what reads from Ray alone: all cases in memory run",
     )
     group.addoption("--report", metavar="DIR", help="write report.json and junit.xml there")
     group.addoption(
@@ -211,8 +215,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # A group without a case for this choice becomes a test that is skipped: no use to anybody.
     items[:] = [item for item in items if _planned(item) is not None]
     if config.option.short:
-        kept = {each.id for each in few([each for each in map(_planned, items) if each])}
-        items[:] = [item for item in items if (p := _planned(item)) and p.id in kept]
+        found = [each for each in map(_planned, items) if each]
+        whole = [each for each in found if config.option.short == "ray" and each.kind != "ray"]
+        kept = {each.key for each in (*whole, *few([p for p in found if p not in whole]))}
+        items[:] = [item for item in items if (p := _planned(item)) and p.key in kept]
     chosen = config.stash[_CHOSEN]
     if chosen is not None:
         by_key = {p.key: item for item in items if (p := _planned(item)) is not None}
@@ -344,7 +350,7 @@ class _Collector:
     def _reports(self) -> list[report.ClauseReport]:
         option = self._config.option
         narrowed = bool(
-            option.short
+            option.short == "all"
             or option.keyword
             or option.markexpr
             or option.chosen

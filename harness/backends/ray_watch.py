@@ -109,9 +109,12 @@ class Watches:
 
 
 def _new_watch(node: str, ranks: list[int], mark: str, runtime_env: Mapping[str, Any]) -> Any:
+    # Ray's workers kill what they have started when their raylet goes; a guardian outlives both.
+    spared = {"RAY_kill_child_processes_on_worker_exit": "0"}
+    environment = {**runtime_env.get("env_vars", {}), **spared}
     options = {
         "num_cpus": 0,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
-        "runtime_env": dict(runtime_env),
+        "runtime_env": {**runtime_env, "env_vars": environment},
     }
     return ray.remote(WatchActor).options(**options).remote(ranks, mark)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -73,9 +74,12 @@ def _implementation(name: str) -> Callable[..., Any]:
 @pytest.mark.parametrize("name", ["by_hand", "on_grain"])
 def test_an_implementation_delivers_rows_in_batches(name: str) -> None:
     """Pieces of any size become batches of the size that was asked for, and a shorter tail."""
-    ids, x = np.arange(10, dtype=np.int32), np.ones((10, 2), np.float32)
-    source = [{"id": ids[a:b], "x": x[a:b]} for a, b in ((0, 3), (3, 3), (3, 10))]
-    batches = list(_implementation(name)(source, batch_size=4))
+    n = jax.local_device_count()  # a batch and its tail must divide by it
+    ids, x = np.arange(5 * n, dtype=np.int32), np.ones((5 * n, 2), np.float32)
+    source = [{"id": ids[a:b], "x": x[a:b]} for a, b in ((0, 1), (1, 1), (1, 5 * n))]
+    batches = list(_implementation(name)(source, batch_size=2 * n))
 
-    assert [b["id"].tolist() for b in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert [b["x"].shape for b in batches] == [(4, 2), (4, 2), (2, 2)]
+    assert [b["id"].tolist() for b in batches] == [
+        ids[a:b].tolist() for a, b in ((0, 2 * n), (2 * n, 4 * n), (4 * n, 5 * n))
+    ]
+    assert [b["x"].shape for b in batches] == [(2 * n, 2), (2 * n, 2), (n, 2)]

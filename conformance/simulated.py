@@ -1,0 +1,167 @@
+"""Explore, draw and replay what processes of `jaxiter` do in a simulation, and what it costs.
+
+`python -m conformance.simulated explore` looks at every order of events of a small case, `draw` at
+random ones of any case, `replay` shows a printed schedule again, `cost` prints the table.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Iterable, Sequence
+
+from conformance.simulated_cases import ENDS, FAULTS, Case
+from conformance.simulated_cost import Service, cost, table
+from harness.exploration import End, Exploration, Found
+from harness.simulation import Drawn, Fault, Simulation
+
+_PATIENCE_S = 10_000.0  # virtual; whoever is not finished by then is stuck
+
+
+def explore(case: Case, *, most_states: float = float("inf")) -> tuple[str, Found]:
+    """Look at every order of events of a case.
+
+    Returns:
+        What to tell of it, and what was found.
+    """
+    exploration = case.exploration()
+    found = exploration.run(most_states=most_states)
+    words = (
+        f"{case.name}: {found.states:,} states, {found.steps:,} steps, {found.ends:,} ends, "
+        f"{found.seconds:.1f} s"
+    )
+    if found.wrong:
+        return "\n".join([words, *told(exploration, found.schedule)]), found
+    return f"{words}, {'all' if found.complete else 'not all'} looked at", found
+
+
+def told(exploration: Exploration, schedule: Iterable[str]) -> list[str]:
+    """Return the events of a schedule, where that leaves the ranks, and what is wrong there.
+
+    Raises:
+        ValueError: An event is not possible where the schedule has it.
+    """
+    passed = exploration.replay(schedule)
+    world = passed[-1][1] if passed else exploration.start
+    wrong = exploration.verdict(world) or "nothing is wrong"
+    events = "; ".join(event for event, _ in passed)
+    return [f"  schedule: {events}", exploration.describe(world), f"  {wrong}"]
+
+
+def draw(case: Case, seed: int) -> tuple[str, list[tuple[float, int, str]]]:
+    """Run a case once, with all that may happen in several ways drawn from a seed.
+
+    Returns:
+        What is wrong, empty if nothing; and when which rank did what.
+    """
+    source = random.Random(seed)
+    members = case.members()
+    faults = []
+    if case.fault == "die":
+        faults.append(Fault(case.at, "die", source.random() * 0.1))
+    if case.fault == "stop":
+        for_s = source.choice((0.5, 4.0, 1e6))
+        faults.append(Fault(case.at, "stop", source.random() * 0.1, for_s))
+    paces = [source.choice((0.0, 0.001, 0.02)) for _ in members]
+    simulation = Simulation(
+        members,
+        Drawn(source, source.choice((0.0, 0.001, 0.02)), slow=0.1),
+        lambda rank, move, source: source.random() * paces[rank] + 1e-4,  # noqa: ARG005
+        source,
+        faults=faults,
+        gatherers=frozenset({0}),
+        record=True,
+    )
+    # What stops for good is not waited for.
+    stopped = frozenset(f.rank for f in faults if f.kind == "stop" and f.for_s > _PATIENCE_S)
+    simulation.run(_PATIENCE_S)
+    alive = simulation.alive
+    ranks = tuple(rank if alive[index] else None for index, rank in enumerate(members))
+    end = End(ranks, stopped, 0.0)
+    if end.unfinished:
+        return f"not finished: {simulation.stuck()}", simulation.trace
+    return case.judge(end), simulation.trace
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the status is 1 if something is wrong."""
+    options = _parser().parse_args(arguments)
+    if options.command == "cost":
+        service = Service(options.request_ms / 1e3, options.byte_ns / 1e9, options.latency_ms / 1e3)
+        costs = [cost(n, service, decisions=options.decisions) for n in options.ranks]
+        print(table(costs))
+        return 0
+    cases = [
+        Case(
+            ranks=options.ranks,
+            batches=options.batches,
+            ends=ends,
+            fault=fault,
+            at=at,
+            tails=options.tails,
+            listing=options.listing,
+        )
+        for ends in options.ends or ENDS
+        for fault in options.fault or FAULTS
+        for at in ([0] if fault == "none" else options.at or sorted({0, options.ranks - 1}))
+    ]
+    if options.command == "replay":
+        schedule = [event.strip() for event in options.schedule.split(";")]
+        print("\n".join(told(cases[0].exploration(), schedule)))
+        return 0
+    return (_explore if options.command == "explore" else _draw)(cases, options)
+
+
+def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    status = 0
+    for case in cases:
+        words, found = explore(case, most_states=options.most_states)
+        print(words, flush=True)
+        status = max(status, int(bool(found.wrong)))
+    return status
+
+
+def _draw(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    for seed in range(options.seed, options.seed + options.runs):
+        case = random.Random(seed).choice(cases)
+        wrong, trace = draw(case, seed)
+        if wrong:
+            for when, rank, what in trace:
+                print(f"  {when:10.6f} s  {rank} {what}")
+            print(f"{case.name}, seed {seed}: {wrong}. The same again: --seed {seed} --runs 1")
+            return 1
+    print(f"seeds {options.seed} to {options.seed + options.runs - 1}: nothing is wrong")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m conformance.simulated", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("explore", "draw", "replay"):
+        command = commands.add_parser(name)
+        command.add_argument("--ranks", type=int, default=2)
+        command.add_argument("--batches", type=int, default=1, help="of the longest source")
+        command.add_argument("--ends", choices=ENDS, nargs="+", help="all, unless given")
+        command.add_argument("--fault", choices=FAULTS, nargs="+", help="all, unless given")
+        command.add_argument("--at", type=int, nargs="+", help="its rank; first and last")
+        command.add_argument(
+            "--tails", action="store_true", help="sources may end with a short batch"
+        )
+        command.add_argument("--listing", action="store_true", help="reports may come together")
+        if name == "explore":
+            command.add_argument("--most-states", type=float, default=float("inf"))
+        if name == "draw":
+            command.add_argument("--seed", type=int, default=0, help="of the first run")
+            command.add_argument("--runs", type=int, default=1000)
+        if name == "replay":
+            command.add_argument("--schedule", required=True, help="events, with ; between them")
+    command = commands.add_parser("cost")
+    command.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 64, 256, 1024, 4096])
+    command.add_argument("--decisions", type=int, default=100)
+    command.add_argument("--request-ms", type=float, default=0.28, help="of the service, each")
+    command.add_argument("--byte-ns", type=float, default=1.0, help="of the service, in addition")
+    command.add_argument("--latency-ms", type=float, default=0.1, help="to the service, one way")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

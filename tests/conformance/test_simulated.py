@@ -1,0 +1,88 @@
+"""The real protocol machine in small cases: every order of events, every end, every fault."""
+
+import random
+
+import pytest
+
+from conformance.simulated import draw, explore, main
+from conformance.simulated_cases import ENDS, FAULTS, Case
+
+PAIRS = [
+    Case(batches=1, ends=ends, fault=fault, at=at)
+    for ends in ENDS
+    for fault in FAULTS
+    for at in ((1,) if fault in ("none", "stop") else (0, 1))
+]
+
+
+@pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
+def test_two_ranks_come_to_one_outcome_in_every_order_of_events(case: Case) -> None:
+    """Whatever happens when, both get the same batches and the same end."""
+    words, found = explore(case)
+
+    assert not found.wrong, words
+    assert found.complete
+
+
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("fault", ["options", "absent"])
+def test_three_ranks_come_to_one_outcome_before_they_read(ends: str, fault: str) -> None:
+    """Options that differ and a rank that is missing stop three ranks, in every order."""
+    words, found = explore(Case(ranks=3, batches=3, ends=ends, fault=fault, at=2))  # type: ignore[arg-type]
+
+    assert not found.wrong, words
+    assert found.complete
+
+
+def test_random_orders_of_events_of_larger_cases() -> None:
+    """Up to 6 ranks, 9 batches and short tails, with any fault, come to one outcome."""
+    for seed in range(150):
+        source = random.Random(seed)
+        ranks = source.randint(2, 6)
+        case = Case(
+            ranks=ranks,
+            batches=source.randint(0, 9),
+            ends=source.choice(ENDS),
+            fault=source.choice(FAULTS),
+            at=source.randrange(ranks),
+            tails=True,
+            prefetch=source.randint(1, 3),
+        )
+
+        wrong, trace = draw(case, seed)
+
+        assert not wrong, f"{case.name}, seed {seed}: {wrong}\n{trace}"
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    """A run that is drawn can be had again."""
+    case = Case(ranks=3, batches=3, tails=True, fault="leave")
+
+    assert draw(case, 7) == draw(case, 7)
+    assert draw(case, 7) != draw(case, 8)
+
+
+def test_the_command_explores_and_tells_how_much(capsys: pytest.CaptureFixture[str]) -> None:
+    """`explore` names the case, its states, and whether that is all."""
+    status = main(["explore", "--ends", "pad", "--fault", "options", "--at", "0"])
+
+    out = capsys.readouterr().out
+    assert status == 0
+    assert "2 ranks, up to 1 batches, pad, options of rank 0" in out
+    assert "all looked at" in out
+
+
+def test_the_command_replays_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    """`replay` shows where a schedule leaves each rank."""
+    status = main(
+        ["replay", "--ends", "drop", "--fault", "none", "--schedule", "0 hears 1; 0 batch"]
+    )
+
+    assert status == 0
+    assert "rank 0: 1 read" in capsys.readouterr().out
+
+
+def test_an_event_that_is_not_possible_is_refused() -> None:
+    """A schedule that does not fit is an error that names the event and what is possible."""
+    with pytest.raises(ValueError, match=r"event 0 of the schedule, '0 batch'.*0 hears 1"):
+        main(["replay", "--ends", "drop", "--fault", "none", "--schedule", "0 batch"])

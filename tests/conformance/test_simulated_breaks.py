@@ -1,0 +1,97 @@
+"""Faults put into the protocol are found, with a schedule that shows them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conformance.simulated import explore, told
+from conformance.simulated_cases import Case
+from conformance.simulated_rank import _Engine
+from jaxiter import agreement, deciding
+from jaxiter.agreement import Standing, Terms, Verdict
+from jaxiter.engine import Engine
+from jaxiter.protocol import Machine
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def _maximum(patch: pytest.MonkeyPatch) -> None:
+    """Decide by the maximum of what is held, not the minimum."""
+
+    def progress(terms: Terms, standings: list[Standing]) -> Any:  # noqa: ARG001
+        upto = max(standing.held for standing in standings)
+        if all(standing.ended for standing in standings):
+            return upto, agreement._Stop(upto, -1, agreement.Final()), ()
+        return upto, None, ()
+
+    patch.setitem(agreement._PROGRESS, "drop", progress)
+
+
+def _forgotten_close(patch: pytest.MonkeyPatch) -> None:
+    """A consumer that leaves does not say so."""
+    patch.setattr(Machine, "left", lambda self: None)  # noqa: ARG005  # it replaces a method
+
+
+def _waits_for_report(patch: pytest.MonkeyPatch) -> None:
+    """A failure is not decided before each other source has ended."""
+    decide = agreement.decide
+
+    def patient(terms: Terms, standings: list[Standing], *rest: Any, **more: Any) -> Verdict:
+        verdict = decide(terms, standings, *rest, **more)
+        failed = verdict.final is not None and verdict.final.error is not None
+        if failed and not all(s.ended or s.error is not None for s in standings):
+            return Verdict(verdict.upto, None, ())
+        return verdict
+
+    patch.setattr(deciding, "decide", patient)
+
+
+def _lost_wake_up(patch: pytest.MonkeyPatch) -> None:
+    """The end does not wake a consumer that waits."""
+
+    def poll(self: _Engine) -> None:
+        rung = self.ready.rung
+        Engine.poll(self)
+        if self.machine.final is not None:
+            self.ready.rung = rung
+
+    patch.setattr(_Engine, "poll", poll)
+
+
+BREAKS: dict[str, tuple[Break, Case, str]] = {
+    "maximum": (_maximum, Case(), "batch 0 is delivered, and not held"),
+    "forgotten close": (_forgotten_close, Case(fault="leave"), "not finished: rank 0"),
+    "waits for a report": (
+        _waits_for_report,
+        Case(fault="fail", batches=3, ends="equal"),
+        "not finished: rank 0",
+    ),
+    "lost wake-up": (_lost_wake_up, Case(), "not finished: rank"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_fault_of_the_protocol_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exploration says what is wrong, and its schedule shows it again."""
+    breaks, case, words = BREAKS[name]
+    breaks(monkeypatch)
+
+    said, found = explore(case)
+
+    assert words in found.wrong, said
+    assert found.schedule
+    assert told(case.exploration(), found.schedule)[-1].strip() == found.wrong
+    assert all(event in said for event in found.schedule)
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_no_shorter_schedule_shows_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every state that fewer events lead to is right, commuting ones in any order."""
+    breaks, case, _ = BREAKS[name]
+    breaks(monkeypatch)
+    found = explore(case)[1]
+
+    shorter = case.exploration().run(most_steps_deep=len(found.schedule) - 1)
+
+    assert not shorter.wrong
