@@ -14,7 +14,16 @@ from conformance.checks_extended import (
     warned_once,
 )
 from conformance.checks_placement import moved, shape, sharding, shares, sums
-from conformance.checks_rows import dtypes, once, own_rows, padding, real_first, sizes, values
+from conformance.checks_rows import (
+    dtypes,
+    once,
+    own_rows,
+    padding,
+    real_first,
+    real_rows,
+    sizes,
+    values,
+)
 from conformance.checks_split import split_ends, split_once
 from conformance.trial import Check
 
@@ -69,7 +78,7 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "SYNC-3": _BASE,
     "COLLATE": _ALL,
     "TREE": (counts, trees, shape, dtypes, values, padding),
-    "MASK": (counts, masked),
+    "MASK": (counts, masked, real_rows),
     "SHARD": (counts, sharded, values, sums),
     "SHARD-4": (all_error,),
     "LEDGER": (counts, ledger),

@@ -91,8 +91,6 @@ _MAKERS: dict[str, Callable[[Column, int, NDArray[np.int64]], Array]] = {
     "infinite": _infinite,
     # In batches of four: the second is beyond 15.5, the largest of float8_e3m4.
     "from_12": lambda _c, _p, r: (r + 12).astype(np.uint8),
-    # What a mask holds on real rows.
-    "true": lambda _c, _p, r: np.ones(len(r), bool),
     "beyond_float32": lambda _c, p, r: _code("int64", p, r) * 1e300,
     "string": lambda _c, p, r: np.array([f"p{p}r{i}" for i in r.tolist()], "U12"),
     "object": lambda _c, p, r: _objects([{"p": p, "r": i} for i in r.tolist()]),

@@ -64,6 +64,10 @@ def _drop_mask(fake: Fake) -> None:
     del fake.batch(1, 0).leaves["real"]
 
 
+def _other_cell(fake: Fake) -> None:
+    fake.leaf(0, 0, "x").rows[0, 0] = 0.5
+
+
 def _other_tree(fake: Fake) -> None:
     fake.batch(1, 1).tree = "PyTreeDef((*, *))"
 
@@ -138,6 +142,13 @@ PROMISES_WRONG = (
         {"TREE-1"},
         ("process 0, batch 1, column 'x', value at row (1, 2): got 0.5, expected",),
         TREE,
+    ),
+    Break(
+        "row that is not its own beside the mask",
+        _other_cell,
+        {"MASK-1"},
+        ("process 0, batch 0, column 'x', value at row (0, 0): got 0.5",),
+        MASK,
     ),
     Break(
         "mask true on padding",
