@@ -7,6 +7,7 @@ several nodes. What computes is JAX on CPU devices.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from types import TracebackType
@@ -23,6 +24,8 @@ HEAD_CPUS = 2
 _HOST_CPUS = 1
 _STORE_BYTES = 100 * 1024 * 1024
 _START_LIMIT_S = 120.0
+
+_logger = logging.getLogger(__name__)
 
 
 class FakeSlices:
@@ -47,6 +50,15 @@ class FakeSlices:
 
     def __init__(self, shape: SliceShape, *, missing_hosts: int = 0) -> None:
         self.shape = shape
+        try:
+            self._start(missing_hosts)
+        except Exception as error:  # noqa: BLE001 - whatever Ray raises where a node does not start
+            # Ray finds a port, lets it go and binds it later: another cluster may have it by then.
+            _logger.warning("the fake slices did not start, trying once more: %s", error)
+            self._start(missing_hosts)
+        self.address = str(self._cluster.address)
+
+    def _start(self, missing_hosts: int) -> None:
         self._custody = Custody()
         self._cluster = Cluster(shutdown_at_exit=False)
         try:
@@ -57,7 +69,7 @@ class FakeSlices:
                     object_store_memory=2 * _STORE_BYTES,
                     temp_dir=str(self._custody.directory),
                 )
-                for index in range(shape.hosts - missing_hosts):
+                for index in range(self.shape.hosts - missing_hosts):
                     self._add_host(index)
                 self._cluster.wait_for_nodes(_START_LIMIT_S)
             # Ray's agents lose the mark, and their parent when that ends before they do.
@@ -65,7 +77,6 @@ class FakeSlices:
         except BaseException:
             self.close()
             raise
-        self.address = str(self._cluster.address)
 
     def _add_host(self, index: int) -> None:
         shape = self.shape

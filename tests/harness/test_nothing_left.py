@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,17 +30,23 @@ class Parent:
     """A real parent process in a process group of its own, as a shell would start it."""
 
     def __init__(self, end: str, backend: str = "local") -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.harness.parents", end, backend, "2"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=ROOT,
-            text=True,
-            start_new_session=True,
-        )
-        assert self.process.stdout is not None
-        self.stdout = self.process.stdout
-        self.pids: list[int] = json.loads(self.stdout.readline())
+        with tempfile.TemporaryFile("w+") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.harness.parents", end, backend, "2"],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=ROOT,
+                text=True,
+                start_new_session=True,
+            )
+            assert self.process.stdout is not None
+            self.stdout = self.process.stdout
+            line = self.stdout.readline()
+            if not line:
+                self.finish()
+                errors.seek(0)
+                raise AssertionError(f"the parent did not start:\n{errors.read()[-4000:]}")
+        self.pids: list[int] = json.loads(line)
 
     def finish(self) -> int:
         """Wait for its end; returns the exit status."""
