@@ -14,6 +14,10 @@ from conformance.mutants.tables import NAMED
 # Ray 2.60 warns of its own use of what it deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 
+# Its clause has many cases that pass first, each with fresh processes after it: over a minute.
+# `python -m conformance.kill_matrix --written` runs it, and ERROR-2 has it alone.
+SLOW = {"failed-map-ends-the-shard"}
+
 
 @pytest.fixture(scope="module")
 def arena() -> Iterator[Arena]:
@@ -23,7 +27,9 @@ def arena() -> Iterator[Arena]:
 
 
 @pytest.mark.parametrize(
-    "mutant", [m for m in NAMED.values() if m.kind == "ray"], ids=lambda m: m.name
+    "mutant",
+    [m for m in NAMED.values() if m.kind == "ray" and m.name not in SLOW],
+    ids=lambda m: m.name,
 )
 def test_a_mutant_is_caught_on_ray_datasets(arena: Arena, mutant: Mutant) -> None:
     """Some case of the clause that it names does not pass, and says why."""
