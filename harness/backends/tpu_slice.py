@@ -150,9 +150,8 @@ def reserve(shape: SliceShape, timeout_s: float) -> Any:
         )
     except (TimeoutError, RuntimeError) as error:
         raise _lacks(shape, timeout_s) from error
-    ready = [found.placement_group.ready()]
-    left_s = max(0.0, deadline_s - time.monotonic())
-    if not ray.wait(ready, timeout=left_s)[0]:
+    # Not `ready()`: that is a task, which waits for a worker process as well.
+    if not found.placement_group.wait(max(0.0, deadline_s - time.monotonic())):
         release(found)
         raise _lacks(shape, timeout_s)
     return found

@@ -40,13 +40,14 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeSlices]:
         ray.shutdown()
 
 
-def backend(slices: int = 2, **options: Any) -> TpuBackend:
-    """Give a backend for that many of the slices."""
+def backend(slices: int = 2, *, reserve_timeout_s: float = 240.0, **options: Any) -> TpuBackend:
+    """Give a backend for that many of the slices; its time-out is for busy cores."""
     return TpuBackend(
         SHAPE.topology,
         SHAPE.version,
         slices,
         platform="cpu",
+        reserve_timeout_s=reserve_timeout_s,
         **options,
     )
 
