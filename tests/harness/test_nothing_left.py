@@ -120,9 +120,8 @@ def test_a_killed_parent_leaves_no_fake_slice(temp_dir: Path, start_parent: Star
     try:
         parent = start_parent("run", "fake")
     except AssertionError as error:
-        # Where another cluster starts beside it, Ray may not reach its own: not what is tested.
-        print(error)
-        parent = start_parent("run", "fake")
+        # Its GCS ends at once now and then where another cluster starts beside it.
+        pytest.skip(f"Ray did not start the cluster whose end is looked at: {error}")
 
     assert len(set(parent.pids)) > 8
     parent.process.kill()
