@@ -26,6 +26,9 @@ def pids_of_all(gang: Gang) -> list[int]:
     return pids_of(gang) + [child.pid for child in psutil.Process().children(recursive=True)]
 
 
+_kept: list[Any] = []
+
+
 def start(backend: str, processes: int) -> Gang:
     """Start a gang; `fake` is on a slice that is not there, `tpu=ADDRESS` on one of a cluster."""
     kind, _, address = backend.partition("=")
@@ -36,7 +39,9 @@ def start(backend: str, processes: int) -> Gang:
     from harness.backends.tpu_slice import TpuBackend
 
     shape = SliceShape("2x2x1" if kind == "fake" else "2x2x2", "v4")
-    address = address or FakeSlices(shape).address
+    if not address:
+        _kept.append(FakeSlices(shape))  # its guardian ends it with the last reference
+        address = _kept[-1].address
     slices = TpuBackend(
         shape.topology, shape.version, address=address, code=[tests], platform="cpu"
     )
