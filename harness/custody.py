@@ -44,6 +44,10 @@ class Custody:
             cwd="/",
             start_new_session=True,
         )
+        # For a moment after exec a process shows neither arguments nor environment; who ends this
+        # process with its children just then would take the guardian for one of them.
+        while not guardian.is_guardian(self._guardian.pid) and self._guardian.poll() is None:
+            time.sleep(0.0005)
 
     @property
     def _text(self) -> str:

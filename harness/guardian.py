@@ -48,11 +48,11 @@ def marked(mark: bytes) -> list[int]:
             found.append(int(name))
     for pid in found:  # grows while it is read: children of children too
         started = [each for each, parent in parents.items() if parent == pid and each not in found]
-        found += [each for each in started if not _is_guardian(each)]
+        found += [each for each in started if not is_guardian(each)]
     return found
 
 
-def _is_guardian(pid: int) -> bool:
+def is_guardian(pid: int) -> bool:
     """Whether a process is a guardian: it ends by itself, and must tidy up before it does."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:

@@ -13,9 +13,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from harness import Gang, Hung, Returned
+from harness import Gang, Hung, Returned, guardian
 from harness.custody import Custody
 from tests.harness import cases
 from tests.harness.conftest import is_alive, open_fds, wait_until
@@ -143,6 +144,19 @@ def test_the_guardian_of_what_is_killed_tidies_up(temp_dir: Path) -> None:
 
     assert made
     assert wait_until(lambda: not list(temp_dir.iterdir()), LIMIT_S)
+
+
+def test_a_guardian_can_be_told_from_the_first_moment() -> None:
+    """No process shows as a nameless child, which whoever kills the parent would kill too."""
+    others = set(psutil.Process().children())
+    told = []
+    for _ in range(30):
+        custody = Custody()
+        started = set(psutil.Process().children()) - others
+        told += [guardian.is_guardian(each.pid) for each in started]
+        custody.close()
+
+    assert told == [True] * 30
 
 
 @pytest.mark.parametrize("doing", ["run", "with"])
