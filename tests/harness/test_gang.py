@@ -173,6 +173,7 @@ def test_a_wrong_gang_is_refused(arguments: dict[str, Any], message: str) -> Non
     [
         ({"deadline_s": 0}, "deadline_s must be more than 0"),
         ({"stall_s": -1}, "stall_s must be more than 0"),
+        ({"stops": [0, 2]}, "stops must be ranks from 0 to 1, not 2"),
         ({"per_rank": [(1,)]}, "per_rank must have one tuple a rank: 2, not 1"),
         ({"per_rank": ["ab", "cd"]}, "per_rank must have one tuple of arguments a rank"),
     ],
