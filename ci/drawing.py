@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WIDTH, LINE, LEFT = 900, 26, 84
+WIDTH, LINE, LEFT = 900, 26, 150
 #: A letter for each kind of event that the suite records; others have a dot.
 LETTERS = {
     "next": "n",
@@ -58,5 +58,7 @@ def draw(observed: Sequence[Mapping[str, Any]]) -> Drawing | None:
             batch = "" if k is None else f" {k}"
             title = f"process {number}, {t_s - start_s:.3f} s: {kind}{batch}"
             marks.append(Mark(x, y, LETTERS.get(kind, "·"), title))
-    lines = tuple((LINE * (n + 1), f"process {n}") for n in range(len(observed)))
+    lines = tuple(
+        (LINE * (n + 1), f"process {n} {process['outcome']}") for n, process in enumerate(observed)
+    )
     return Drawing(LINE * (len(observed) + 1), lines, tuple(marks), span_s)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ci.known import Known
+from conformance.model import Kind
 from conformance.plan import Planned
 
 
@@ -23,20 +25,26 @@ def choose(
     *,
     failed: Collection[str] = (),
     one_a_clause: bool = False,
+    in_turns: Collection[Kind] = (),
     every_hang: bool = False,
 ) -> Choice:
     """Order cases so that a run that is cut short has said the most.
 
     First one case of each clause, on the smallest topology that has one; then the cases of clauses
     that ``failed`` in the run before; then the others, small topologies first. With
-    ``one_a_clause`` only one case of each clause on each topology.
+    ``one_a_clause`` only one case of each clause on each topology. From sources of the kinds
+    ``in_turns`` the same, and each of the other cases on one topology.
 
     A hang that is known costs seconds to be sure of, so unless ``every_hang`` one known hang of
     each clause is run; the others are spared. What is known to end otherwise always runs.
     """
     ordered = sorted(everything, key=_size)
     first = _covering(ordered, known)
-    others = _per_topology(ordered, known) if one_a_clause else ordered
+    if one_a_clause:
+        others = _per_topology(ordered, known)
+    else:
+        turns = _in_turns([p for p in ordered if p.kind in in_turns], known)
+        others = [p for p in ordered if p.kind not in in_turns] + turns
     kept: dict[str, Planned] = {}
     spared: list[Planned] = []
     hung: set[str] = set()
@@ -91,6 +99,21 @@ def _covering(ordered: Iterable[Planned], known: Known) -> list[Planned]:
             found.append(p)
             open_clauses -= new
     return found
+
+
+def _in_turns(ordered: Sequence[Planned], known: Known) -> list[Planned]:
+    """One case of each clause on each topology; each other case where the fewest are so far."""
+    kept = _per_topology(ordered, known)
+    seen = {(p.group, p.case.name) for p in kept}
+    load = Counter(p.topology for p in kept)
+    others: dict[tuple[str, str], list[Planned]] = {}
+    for p in ordered:
+        others.setdefault((p.group, p.case.name), []).append(p)
+    for name in (name for name in others if name not in seen):
+        least = min(others[name], key=lambda p: load[p.topology])
+        load[least.topology] += 1
+        kept.append(least)
+    return kept
 
 
 def _per_topology(ordered: Sequence[Planned], known: Known) -> list[Planned]:

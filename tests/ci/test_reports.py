@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,7 +20,7 @@ from ci.record import Record, as_json
 from conformance.account import account
 from conformance.model import Case, Fault, Shard, Topology
 from harness import Died, Event, Hung, Raised, Returned, Undecided
-from tests.ci.samples import entry, record, result
+from tests.ci.samples import entry, planned, record, result
 
 ODD = "got <b>\x1b[36mbold\x1b[39m</b> & | 'x' \ud800"
 CASE = Case(
@@ -165,6 +166,16 @@ def test_a_cell_opens_on_its_cases() -> None:
     assert "<b>" not in text
 
 
+def test_a_cell_whose_cases_were_spared_says_so() -> None:
+    """Where hangs that are known were left out, the matrix does not look as if it had no case."""
+    results = [result("hang"), result("pass", "COUNT-2", processes=4)]
+    run = replace(record(results), spared=[planned(processes=4)])
+
+    assert '<td class="cell">spared: known to hang</td>' in as_page(run)
+    assert "| spared: known to hang |" in as_markdown(run)
+    assert json.loads(as_json(run))["gate"]["cases_spared"] == ["skew-p4d1-memory"]
+
+
 @pytest.mark.parametrize(
     "outcome",
     [
@@ -199,10 +210,11 @@ def test_a_drawing_has_a_mark_for_each_event() -> None:
     drawing = draw(seen)
 
     assert drawing is not None
+    assert [name for _, name in drawing.lines] == ["process 0 hung", "process 1 died"]
     assert [m.letter for m in drawing.marks] == ["n", "E", "n"]
     assert drawing.marks[0].x < drawing.marks[1].x
     assert drawing.marks[2].y > drawing.marks[0].y
-    assert draw([{"events": []}]) is None
+    assert draw([{"events": [], "outcome": "hung"}]) is None
 
 
 def test_a_run_is_compared_with_the_one_before(tmp_path: Any) -> None:
