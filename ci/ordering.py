@@ -33,7 +33,7 @@ def choose(
     First one case of each clause, on the smallest topology that has one; then the cases of clauses
     that ``failed`` in the run before; then the others, small topologies first. With
     ``one_a_clause`` only one case of each clause on each topology. From sources of the kinds
-    ``in_turns`` the same, and each of the other cases on one topology.
+    ``in_turns`` each case runs on one topology.
 
     A hang that is known costs seconds to be sure of, so unless ``every_hang`` one known hang of
     each clause is run; the others are spared. What is known to end otherwise always runs.
@@ -43,8 +43,8 @@ def choose(
     if one_a_clause:
         others = _per_topology(ordered, known)
     else:
-        turns = _in_turns([p for p in ordered if p.kind in in_turns], known)
-        others = [p for p in ordered if p.kind not in in_turns] + turns
+        others = [p for p in ordered if p.kind not in in_turns]
+        others += _in_turns([p for p in ordered if p.kind in in_turns], first)
     kept: dict[str, Planned] = {}
     spared: list[Planned] = []
     hung: set[str] = set()
@@ -101,18 +101,18 @@ def _covering(ordered: Iterable[Planned], known: Known) -> list[Planned]:
     return found
 
 
-def _in_turns(ordered: Sequence[Planned], known: Known) -> list[Planned]:
-    """One case of each clause on each topology; each other case where the fewest are so far."""
-    kept = _per_topology(ordered, known)
-    seen = {(p.group, p.case.name) for p in kept}
-    load = Counter(p.topology for p in kept)
-    others: dict[tuple[str, str], list[Planned]] = {}
+def _in_turns(ordered: Sequence[Planned], first: Sequence[Planned]) -> list[Planned]:
+    """Each case that is not among the first where the fewest of them are so far."""
+    taken = {(p.group, p.case.name, p.kind) for p in first}
+    load = Counter(p.topology for p in first if p.kind in {q.kind for q in ordered})
+    places: dict[tuple[str, str, Kind], list[Planned]] = {}
     for p in ordered:
-        others.setdefault((p.group, p.case.name), []).append(p)
-    for name in (name for name in others if name not in seen):
-        least = min(others[name], key=lambda p: load[p.topology])
-        load[least.topology] += 1
-        kept.append(least)
+        places.setdefault((p.group, p.case.name, p.kind), []).append(p)
+    kept = []
+    for case, same in places.items():
+        if case not in taken:
+            kept.append(min(same, key=lambda p: load[p.topology]))
+            load[kept[-1].topology] += 1
     return kept
 
 

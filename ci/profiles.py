@@ -14,8 +14,7 @@ class Profile:
 
     ``kinds`` that the subject does not read are passed over; if it reads none of them, those that
     it reads are taken. ``one_a_clause``: one case of each clause on each topology, not all.
-    ``in_turns``: from sources of these kinds one case of each clause on each topology, and each of
-    the other cases on one topology, in turns.
+    ``in_turns``: from sources of these kinds each case on one topology, in turns.
     ``workers``: topologies at once; all that reads from Ray is one.
     """
 
