@@ -6,12 +6,13 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from ci.drawing import draw
+from ci.drawing import LEFT, WIDTH, draw
 from ci.junit import as_junit
 from ci.markdown import as_markdown
 from ci.page import as_page
@@ -215,6 +216,19 @@ def test_a_drawing_has_a_mark_for_each_event() -> None:
     assert drawing.marks[0].x < drawing.marks[1].x
     assert drawing.marks[2].y > drawing.marks[0].y
     assert draw([{"events": [], "outcome": "hung"}]) is None
+
+
+@pytest.mark.parametrize("number", [1, 3, 80, 500])
+def test_letters_of_a_drawing_do_not_cover_each_other(number: int) -> None:
+    """Events at one moment, at the end too, stand apart in their order, within the picture."""
+    events = [[0.0, "next", 0], *([[1.0, "batch", k] for k in range(number)])]
+    drawing = draw([{"events": events, "outcome": "hung"}])
+
+    assert drawing is not None
+    places = [m.x for m in drawing.marks]
+    least = min(8.8, 700 / number - 0.2)
+    assert all(b - a >= least for a, b in pairwise(places))
+    assert LEFT <= places[0] < places[-1] <= WIDTH
 
 
 def test_a_run_is_compared_with_the_one_before(tmp_path: Any) -> None:
