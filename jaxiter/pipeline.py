@@ -19,7 +19,8 @@ from jaxiter.protocol import Machine
 from jaxiter.stats import EpochStats
 
 MOST_AHEAD = 64  # batches
-MOST_AHEAD_BYTES = 16 << 20
+MOST_AHEAD_BYTES = 64 << 20
+_MOST_BYTES_ALONE = 16 << 20  # where there is no agreement to hide
 _STEP_S = 1.0  # longest wait of a consumer between looks at the clock
 _SHORT_REST_S = 0.001  # of a source; if it is woken more often, longer passes cost less
 _NAP_S = 0.0003  # of a consumer, before it asks to be woken
@@ -307,7 +308,8 @@ class Epoch:
                     held += 1
                     if loaded.nbytes > largest:
                         largest = loaded.nbytes
-                        machine.memory_fits(min(MOST_AHEAD, MOST_AHEAD_BYTES // largest))
+                        most_bytes = MOST_AHEAD_BYTES if engine.sends else _MOST_BYTES_ALONE
+                        machine.memory_fits(min(MOST_AHEAD, most_bytes // largest))
                     machine.batch_ready(loaded.schema, loaded.checksum)
                     if not machine.has_room:
                         self._rest(machine)
