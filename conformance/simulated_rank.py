@@ -611,7 +611,7 @@ def key_of(state: object, now: float, timing: Timing) -> Hashable:
         elif name == "_sent":
             found.append(None if value is None else (value.standing, value.waited_s > 0))
         elif name == "_reports":
-            found.append(tuple(None if r is None else r.standing for r in value))
+            continue  # what they said counts; the rest is for words of warnings
         elif name in ("_decider", "_aftermath"):
             found.append(None if value is None else key_of(value, now, timing))
         else:
