@@ -243,6 +243,21 @@ class SimulatedRank:
         """What must never be, and was."""
         return self.threads.wrong
 
+    @property
+    def outcome(self) -> Hashable:
+        """Return what has become of it; a judge looks at nothing else."""
+        threads, machine = self.threads, self.machine
+        note = threads.error
+        return (
+            threads.consumer,
+            None if note is None else (note.kind, note.process),
+            machine.taken,
+            machine.own_batches,
+            threads.rows,
+            threads.held,
+            threads.source,
+        )
+
     def moves(self) -> Sequence[str]:
         """Return what its threads may do next."""
         threads, found = self.threads, []

@@ -11,29 +11,21 @@ are tried, since those of others give the same whether before or after (a persis
 keeps every state in which nothing more can happen, and the length of the ways there.
 """
 
+import copy
 import math
 import time
+from array import array
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
-from harness.simulation import Post, Rank
+from harness.automaton import Automaton, Explorable, Groups
+from harness.simulation import Post
 
+# State of each rank; content of each channel; quiet time; early steps left.
+World = tuple[int, ...]
 QUANTUM_S = 1 / 1024  # steps of the clock are whole multiples, so that sums of them are exact
-
-
-class Explorable(Rank, Protocol):
-    """A rank whose state can be copied and compared."""
-
-    def copy(self) -> Self:
-        """Return an independent copy."""
-
-    def key(self, now: float) -> Hashable:
-        """Return what its further behaviour depends on; points in time count from `now`."""
-
-    @property
-    def wrong(self) -> str:
-        """What must never be, and was; empty if nothing."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +66,9 @@ class Found:
         schedule: The shortest way there.
         rank_steps: Steps of single ranks that were run.
         seconds: Of wall time.
+        outcomes: What came of the ranks, each way that they may end; None for one that died or
+            stopped.
+        worlds: States along the schedule.
     """
 
     states: int
@@ -85,27 +80,15 @@ class Found:
     schedule: tuple[str, ...]
     rank_steps: int
     seconds: float
+    outcomes: frozenset[Hashable] = frozenset()
+    worlds: tuple[World, ...] = ()
 
 
-Judge = Callable[[End], str]
-_World = tuple[
-    int, ...
-]  # state of each rank; content of each channel; quiet time; early steps left
 _DEAD = -1
 _STOPPED, _HAS_STOPPED, _FLAGS = 1, 2, 3  # a rank's state is its number, times 4, and these
 
 
-@dataclass(slots=True)
-class _Info:
-    """What is known of one state of one rank."""
-
-    rank: Explorable
-    now: float
-    moves: tuple[str, ...]
-    finished: bool
-    listens: bool
-    wakes_s: float  # from now
-    wrong: str
+Judge = Callable[[End], str]
 
 
 class Exploration:
@@ -145,7 +128,6 @@ class Exploration:
         everyone = range(count)
         allowed = {r: set(senders[r] if senders else everyone) - {r} for r in everyone}
         self._judge = judge
-        self._upkeep = frozenset(upkeep)
         self._limit = round(limit_s / QUANTUM_S)
         self._dies, self._stops = frozenset(dies), frozenset(stops)
         self._gatherers = frozenset(gatherers)
@@ -154,29 +136,45 @@ class Exploration:
         self._channel = {pair: count + i for i, pair in enumerate(self._pairs)}
         self._into = [[(s, self._channel[s, r]) for s in sorted(allowed[r])] for r in everyone]
         self._clock = count + len(self._pairs)
-        self._ids: list[dict[Hashable, int]] = [{} for _ in ranks]
-        self._infos: list[list[_Info]] = [[] for _ in ranks]
-        self._steps: list[list[dict[Hashable, tuple[int, Sequence[Post]]]]] = [[] for _ in ranks]
+        self.automata = [Automaton(upkeep, judged=index in self._stops) for index in everyone]
         self._contents: list[tuple[str, ...]] = [()]
         self._content_ids: dict[tuple[str, ...], int] = {(): 0}
-        self.rank_steps = 0
-        world = [0] * (self._clock + 2)
-        world[-1] = early
-        posted: list[tuple[int, Sequence[Post]]] = []
+        self._early = early
+        self._starts: list[int] = []
+        self._sent_first: list[tuple[int, Sequence[Post]]] = []
         for index, rank in enumerate(ranks):
             first = rank.copy()
-            posted.append((index, first.tick(0.0)))
-            world[index] = self._intern(index, first, 0.0) << 2
-        for index, posts in posted:
+            self._sent_first.append((index, first.tick(0.0)))
+            self._starts.append(self.automata[index].number(first, 0.0))
+        self._group([()] * count)
+
+    def grouped(self, groups: Sequence[Sequence[int]]) -> Self:
+        """Return the exploration of groups of states of each rank instead of single states.
+
+        Whatever the ranks may come to is found there as well; more may be, if states of one group
+        are not alike.
+        """
+        twin = copy.copy(self)
+        twin._group(groups)
+        return twin
+
+    def _group(self, groups: Sequence[Sequence[int]]) -> None:
+        self._groups = [Groups(a, of) for a, of in zip(self.automata, groups, strict=True)]
+        world = [0] * (self._clock + 2)
+        world[-1] = self._early
+        for index, start in enumerate(self._starts):
+            world[index] = self._groups[index].of(start) << 2
+        for index, posts in self._sent_first:
             self._post(world, index, posts)
-        self.start: _World = tuple(world)
+        self.start: World = tuple(world)
 
     def run(self, *, most_states: float = math.inf, most_steps_deep: float = math.inf) -> Found:
         """Look at all states, or at so many, or until something is wrong."""
         began = time.perf_counter()
-        seen: dict[_World, int] = {self.start: 0}
-        parents = [-1]
-        events: list[str] = [""]
+        seen = {self.start: None}
+        parents = array("q", [-1])
+        events = [""]
+        outcomes: set[Hashable] = set()
         frontier = [self.start]
         depth = steps = ends = number = 0
         wrong, at, complete = "", 0, True
@@ -192,13 +190,14 @@ class Exploration:
                 nexts = [] if self._over(world) else self.successors(world)
                 if not nexts:
                     ends += 1
+                    outcomes.add(self._outcomes(world))
                     wrong = self._wrong_at_end(world)
                     if wrong:
                         break
                 steps += len(nexts)
                 for event, world_after in nexts:
                     if world_after not in seen:
-                        seen[world_after] = len(events)
+                        seen[world_after] = None
                         parents.append(number)
                         events.append(event)
                         following.append(world_after)
@@ -206,10 +205,11 @@ class Exploration:
             else:
                 depth += 1
             frontier = following
-        schedule: list[str] = []
+        way: list[int] = []
         while wrong and at > 0:
-            schedule.append(events[at])
+            way.insert(0, at)
             at = parents[at]
+        worlds = list(seen) if way else []
         return Found(
             len(seen),
             steps,
@@ -217,30 +217,66 @@ class Exploration:
             depth,
             complete and not wrong,
             wrong,
-            tuple(reversed(schedule)),
-            self.rank_steps,
+            tuple(events[number] for number in way),
+            sum(automaton.steps_run for automaton in self.automata),
             time.perf_counter() - began,
+            frozenset(outcomes),
+            tuple(worlds[number] for number in way),
         )
 
-    def successors(self, world: _World) -> list[tuple[str, _World]]:
+    def follow(self, grouped: Self, worlds: Iterable[World]) -> tuple[str, tuple[str, ...]]:
+        """Look for a way through given states of groups to something that is wrong.
+
+        Args:
+            grouped: The exploration of groups of the states of this one.
+            worlds: Its states along a way.
+
+        Returns:
+            What is wrong, and the shortest schedule there; nothing if no state on a way is wrong.
+        """
+        allowed = {grouped.start, *worlds}
+        schedules: dict[World, tuple[str, ...]] = {self.start: ()}
+        todo = deque([self.start])
+        twin = copy.copy(self)
+        twin._reduce = False
+        while todo:
+            world = todo.popleft()
+            wrong = twin.verdict(world)
+            if wrong:
+                return wrong, schedules[world]
+            for event, after in [] if self._over(world) else twin.successors(world):
+                if after not in schedules and self._seen_as(grouped, after) in allowed:
+                    schedules[after] = (*schedules[world], event)
+                    todo.append(after)
+        return "", ()
+
+    def _seen_as(self, grouped: Self, world: World) -> World:
+        """Return the state of the groups of a state of single states."""
+        numbers = [
+            state if state == _DEAD else grouped._groups[index].of(state >> 2) << 2 | state & _FLAGS
+            for index, state in enumerate(world[: self._count])
+        ]
+        return (*numbers, *world[self._count :])
+
+    def successors(self, world: World) -> list[tuple[str, World]]:
         """Return each event that may come next, by name, and the state that it leads to."""
-        own: list[list[tuple[str, _World]]] = []
+        own: list[list[tuple[str, World]]] = []
         moving = silent = False
         for index in range(self._count):
             state = world[index]
-            events: list[tuple[str, _World]] = []
+            events: list[tuple[str, World]] = []
             if state != _DEAD and not state & _STOPPED:
                 events, silent = self._events(world, index)
-                if events:
+                if events or self._groups[index].state(state >> 2).moves:
                     moving = True
-                    if self._reduce and self._is_alone(world, index, silent):
+                    if events and self._reduce and self._is_alone(world, index, silent):
                         return events + self._faults(world, index)
             own.append(events)
         if moving and self._reduce and not self._gatherers:
             chosen: Iterable[int] = self._persistent(world, own)
         else:
             chosen = range(self._count)
-        found: list[tuple[str, _World]] = []
+        found: list[tuple[str, World]] = []
         for index in chosen:
             found += own[index]
             found += self._faults(world, index)
@@ -249,28 +285,33 @@ class Exploration:
             found += self._wait(world, early=moving)
         return found
 
-    def _events(self, world: _World, index: int) -> tuple[list[tuple[str, _World]], bool]:
+    def _events(self, world: World, index: int) -> tuple[list[tuple[str, World]], bool]:
         """Return what a rank may do next, and whether it sends nothing with that."""
-        number = world[index] >> 2
-        info = self._infos[index][number]
-        found: list[tuple[str, _World]] = []
+        groups, group = self._groups[index], world[index] >> 2
+        found: list[tuple[str, World]] = []
         silent = True
-        for move in info.moves:
-            after, posts = self._step(index, number, move)
-            silent = silent and not posts
-            moved = move not in self._upkeep
-            found.append((f"{index} {move}", self._put(world, index, after, posts, moved)))
-        if info.listens:
+        for move in groups.moves(group):
+            silent = silent and not move.posts
+            if move.to == group and not move.posts and not (move.counts and world[self._clock]):
+                continue  # it leads nowhere else
+            after = list(world)
+            if move.counts:
+                after[self._clock] = 0
+            after[index] = move.to << 2 | world[index] & _FLAGS
+            if move.posts:
+                self._post(after, index, move.posts)
+            found.append((f"{index} {move.name}", tuple(after)))
+        if groups.state(group).listens:
             for sender, channel in self._into[index]:
                 if world[channel]:
-                    event, after_world, sent = self._hear(world, index, [(sender, channel)])
+                    events, sent = self._hear(world, index, [(sender, channel)])
                     silent = silent and not sent
-                    found.append((event, after_world))
+                    found += events
             if index in self._gatherers:
                 found += self._gather(world, index)
         return found, silent
 
-    def _persistent(self, world: _World, own: Sequence[object]) -> Iterable[int]:
+    def _persistent(self, world: World, own: Sequence[object]) -> Iterable[int]:
         """Return ranks such that nothing the others do can influence what these may do now.
 
         For each of them, everyone who may send it something first, and has not, is one of them.
@@ -283,7 +324,7 @@ class Exploration:
             while todo:
                 index = todo.pop()
                 state = world[index]
-                if state == _DEAD or not self._infos[index][state >> 2].listens:
+                if state == _DEAD or not self._groups[index].state(state >> 2).listens:
                     continue
                 for sender, channel in self._into[index]:
                     if not world[channel] and world[sender] != _DEAD and sender not in chosen:
@@ -293,7 +334,7 @@ class Exploration:
                 best = chosen
         return sorted(best)
 
-    def replay(self, schedule: Iterable[str]) -> list[tuple[str, _World]]:
+    def replay(self, schedule: Iterable[str]) -> list[tuple[str, World]]:
         """Return the events of a schedule and the states that they lead to.
 
         Raises:
@@ -315,25 +356,25 @@ class Exploration:
             self._reduce = reduce
         return passed
 
-    def end(self, world: _World) -> End:
+    def end(self, world: World) -> End:
         """Return a state for a judge."""
         return End(
             tuple(
-                None if state == _DEAD else self._infos[index][state >> 2].rank
+                None if state == _DEAD else self._groups[index].state(state >> 2).rank
                 for index, state in enumerate(world[: self._count])
             ),
             frozenset(r for r in range(self._count) if world[r] != _DEAD and world[r] & _STOPPED),
             world[self._clock] * QUANTUM_S,
         )
 
-    def verdict(self, world: _World) -> str:
+    def verdict(self, world: World) -> str:
         """Return what is wrong with a state; empty if nothing, or if more can happen there."""
         wrong = self._wrong_within(world)
         if not wrong and (self._over(world) or not self.successors(world)):
             wrong = self._wrong_at_end(world)
         return wrong
 
-    def describe(self, world: _World) -> str:
+    def describe(self, world: World) -> str:
         """Return where each rank stands, and what is on its way."""
         end = self.end(world)
         lines = [
@@ -346,57 +387,6 @@ class Exploration:
             for text in self._contents[world[self._channel[s, r]]]
         ]
         return "\n".join([f"  {end.quiet_s:g} virtual seconds after the last move", *lines])
-
-    def _intern(self, index: int, rank: Explorable, now: float) -> int:
-        ids = self._ids[index]
-        key = rank.key(now)
-        state = ids.get(key)
-        if state is None:
-            state = ids[key] = len(ids)
-            wakes_s = rank.wake_at(now) - now
-            moves = tuple(rank.moves())
-            info = _Info(rank, now, moves, rank.finished, rank.listens, wakes_s, rank.wrong)
-            self._infos[index].append(info)
-            self._steps[index].append({})
-        return state
-
-    def _step(self, index: int, state: int, event: Hashable) -> tuple[int, Sequence[Post]]:
-        """Return what a step makes of a state of a rank, and what it sends; run it once."""
-        known = self._steps[index][state]
-        result = known.get(event)
-        if result is None:
-            info = self._infos[index][state]
-            result = known[event] = self._run(index, info.rank, info.now, event)
-            self.rank_steps += 1
-        return result
-
-    def _run(
-        self, index: int, rank: Explorable, now: float, event: Hashable
-    ) -> tuple[int, Sequence[Post]]:
-        rank = rank.copy()
-        posts: Sequence[Post] = ()
-        match event:
-            case str():
-                posts = rank.do(event, now)
-            case ("wait", float(seconds)):
-                now += seconds
-                posts = rank.tick(now)
-            case ("stand", float(seconds)):
-                now += seconds
-            case tuple():
-                posts = rank.hear(event, now)
-        return self._intern(index, rank, now), posts
-
-    def _put(
-        self, world: _World, index: int, state: int, posts: Sequence[Post], moved: bool
-    ) -> _World:
-        after = list(world)
-        if moved:
-            after[self._clock] = 0
-        after[index] = state << 2 | world[index] & _FLAGS
-        if posts:
-            self._post(after, index, posts)
-        return tuple(after)
 
     def _post(self, world: list[int], sender: int, posts: Sequence[Post]) -> None:
         for to, text in posts:
@@ -414,29 +404,33 @@ class Exploration:
         return number
 
     def _hear(
-        self, world: _World, index: int, channels: Sequence[tuple[int, int]], *, all_: bool = False
-    ) -> tuple[str, _World, bool]:
-        after = list(world)
+        self, world: World, index: int, channels: Sequence[tuple[int, int]], *, all_: bool = False
+    ) -> tuple[list[tuple[str, World]], bool]:
+        heard = list(world)
         letters = []
         for sender, channel in channels:
             texts = self._contents[world[channel]]
             taken = len(texts) if all_ else 1
             letters += [(sender, text) for text in texts[:taken]]
-            after[channel] = self._content(texts[taken:])
-        state, posts = self._step(index, world[index] >> 2, tuple(letters))
-        after[index] = state << 2 | world[index] & _FLAGS
-        self._post(after, index, posts)
-        name = "all" if all_ else str(channels[0][0])
-        return f"{index} hears {name}", tuple(after), bool(posts)
+            heard[channel] = self._content(texts[taken:])
+        event = f"{index} hears {'all' if all_ else channels[0][0]}"
+        found: list[tuple[str, World]] = []
+        sent = False
+        for group, posts in self._groups[index].after(world[index] >> 2, tuple(letters)):
+            after = list(heard)
+            after[index] = group << 2 | world[index] & _FLAGS
+            self._post(after, index, posts)
+            sent = sent or bool(posts)
+            found.append((event, tuple(after)))
+        return found, sent
 
-    def _gather(self, world: _World, index: int) -> list[tuple[str, _World]]:
+    def _gather(self, world: World, index: int) -> list[tuple[str, World]]:
         channels = [(s, channel) for s, channel in self._into[index] if world[channel]]
         if sum(len(self._contents[world[channel]]) for _, channel in channels) < 2:
             return []
-        event, after, _ = self._hear(world, index, channels, all_=True)
-        return [(event, after)]
+        return self._hear(world, index, channels, all_=True)[0]
 
-    def _is_alone(self, world: _World, index: int, silent: bool) -> bool:
+    def _is_alone(self, world: World, index: int, silent: bool) -> bool:
         """Whether nothing that others do can change, or be changed by, what this rank may do now.
 
         That is so if it has a message from everyone who may still send it one, and if nothing that
@@ -444,16 +438,16 @@ class Exploration:
         """
         if index in self._gatherers or (self._gatherers and not silent):
             return False
-        if not self._infos[index][world[index] >> 2].listens:
+        if not self._groups[index].state(world[index] >> 2).listens:
             return True
         return all(
             world[channel] or world[sender] == _DEAD for sender, channel in self._into[index]
         )
 
-    def _faults(self, world: _World, index: int) -> list[tuple[str, _World]]:
+    def _faults(self, world: World, index: int) -> list[tuple[str, World]]:
         state = world[index]
-        found: list[tuple[str, _World]] = []
-        if state == _DEAD or state & _STOPPED or self._infos[index][state >> 2].finished:
+        found: list[tuple[str, World]] = []
+        if state == _DEAD or state & _STOPPED or self._groups[index].state(state >> 2).finished:
             return found
         if index in self._dies:
             after = list(world)
@@ -467,8 +461,8 @@ class Exploration:
             found.append((f"{index} stops", tuple(after)))
         return found
 
-    def _goes_on(self, world: _World) -> list[tuple[str, _World]]:
-        found: list[tuple[str, _World]] = []
+    def _goes_on(self, world: World) -> list[tuple[str, World]]:
+        found: list[tuple[str, World]] = []
         if world[self._clock] > self._limit // 2:
             return found
         for index in self._stops:
@@ -479,10 +473,10 @@ class Exploration:
                 found.append((f"{index} goes on", tuple(after)))
         return found
 
-    def _wait(self, world: _World, *, early: bool) -> list[tuple[str, _World]]:
+    def _wait(self, world: World, *, early: bool) -> list[tuple[str, World]]:
         """Let time pass until some rank wants to look at the clock."""
         wakes = [
-            self._infos[index][state >> 2].wakes_s
+            self._groups[index].state(state >> 2).wakes_s
             for index, state in enumerate(world[: self._count])
             if state != _DEAD and not state & _STOPPED
         ]
@@ -492,33 +486,48 @@ class Exploration:
         quanta = max(1, math.ceil(first_s / QUANTUM_S))
         if world[self._clock] + quanta > self._limit:
             return []
-        after = list(world)
+        waited = list(world)
+        waited[self._clock] += quanta
+        waited[-1] -= early
+        worlds = [waited]
         for index, state in enumerate(world[: self._count]):
             if state == _DEAD:
                 continue
             how = "stand" if state & _STOPPED else "wait"
-            number, posts = self._step(index, state >> 2, (how, quanta * QUANTUM_S))
-            after[index] = number << 2 | state & _FLAGS
-            self._post(after, index, posts)
-        after[self._clock] += quanta
-        after[-1] -= early
-        return [(f"{quanta * QUANTUM_S:g} s pass", tuple(after))]
+            results = self._groups[index].after(state >> 2, (how, quanta * QUANTUM_S))
+            branches = []
+            for group, posts in results:
+                for before in worlds:
+                    after = before if len(results) == 1 else list(before)
+                    after[index] = group << 2 | state & _FLAGS
+                    self._post(after, index, posts)
+                    branches.append(after)
+            worlds = branches
+        return [(f"{quanta * QUANTUM_S:g} s pass", tuple(after)) for after in worlds]
 
-    def _over(self, world: _World) -> bool:
+    def _over(self, world: World) -> bool:
         for_good = world[self._clock] > self._limit // 2
         return all(
             state == _DEAD
-            or (for_good if state & _STOPPED else self._infos[index][state >> 2].finished)
+            or (for_good if state & _STOPPED else self._groups[index].state(state >> 2).finished)
             for index, state in enumerate(world[: self._count])
         )
 
-    def _wrong_within(self, world: _World) -> str:
+    def _outcomes(self, world: World) -> Hashable:
+        return tuple(
+            None
+            if state == _DEAD or state & _STOPPED
+            else self._groups[index].state(state >> 2).rank.outcome
+            for index, state in enumerate(world[: self._count])
+        )
+
+    def _wrong_within(self, world: World) -> str:
         for index, state in enumerate(world[: self._count]):
-            if state != _DEAD and self._infos[index][state >> 2].wrong:
-                return f"rank {index}: {self._infos[index][state >> 2].wrong}"
+            if state != _DEAD and self._groups[index].state(state >> 2).wrong:
+                return f"rank {index}: {self._groups[index].state(state >> 2).wrong}"
         return ""
 
-    def _wrong_at_end(self, world: _World) -> str:
+    def _wrong_at_end(self, world: World) -> str:
         end = self.end(world)
         if end.unfinished:
             who = ", ".join(map(str, end.unfinished))

@@ -32,6 +32,11 @@ class Toy:
         """Always."""
         return True
 
+    @property
+    def outcome(self) -> Hashable:
+        """Where it stands, and what it has not taken."""
+        return self.at, self.mail
+
     def moves(self) -> Sequence[str]:
         """Return the next step, if it may be made."""
         if self.finished:
