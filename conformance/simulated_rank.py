@@ -244,6 +244,12 @@ class SimulatedRank:
         return self.threads.wrong
 
     @property
+    def decided(self) -> int | None:
+        """On process 0, how many batches it has decided on."""
+        decider = self.machine._decider
+        return None if decider is None else decider.decided
+
+    @property
     def outcome(self) -> Hashable:
         """Return what has become of it; a judge looks at nothing else."""
         threads, machine = self.threads, self.machine
@@ -256,6 +262,7 @@ class SimulatedRank:
             threads.rows,
             threads.held,
             threads.source,
+            self.decided,
         )
 
     def moves(self) -> Sequence[str]:

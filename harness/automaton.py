@@ -189,41 +189,68 @@ def alike(automaton: Automaton) -> list[int]:
     step that was not asked for counts as impossible: groups are then too many, or too few.
     """
     automaton.make_all_moves()
-    steps, order = automaton.steps, _successors_first(automaton)
+    steps, coded = automaton.steps, _coded(automaton)
     group_of = _numbered([automaton.label(number) for number in range(len(steps))])
-    count = len(set(group_of))
-    labels: dict[Hashable, int] = {}
-    silent = labels.setdefault((True, ()), 0)
-    coded = [
-        [
-            (
-                labels.setdefault(
-                    (automaton.counts(event) or event, posts)
-                    if isinstance(event, str)
-                    else (event, posts),
-                    len(labels),
-                ),
-                to,
-            )
-            for event, (to, posts) in known.items()
-        ]
-        for known in steps
-    ]
+    members: list[list[int]] = [[] for _ in range(max(group_of) + 1)]
+    before: list[list[int]] = [[] for _ in steps]  # states that a step leads from
+    for number, group in enumerate(group_of):
+        members[group].append(number)
+        for _, to in coded[number]:
+            before[to].append(number)
+    order = _successors_first(automaton)
+    signatures: list[frozenset[tuple[int, int]]] = [frozenset()] * len(steps)
+    due = [True] * len(steps)
     while True:
-        signatures: list[frozenset[tuple[int, int]]] = [frozenset()] * len(steps)
+        touched: set[int] = set()
         for number in order:
+            if not due[number]:
+                continue
+            due[number] = False
             own: set[tuple[int, int]] = set()
             group = group_of[number]
             for label, to in coded[number]:
-                if label == silent and group_of[to] == group:
+                if label == _SILENT and group_of[to] == group:
                     own |= signatures[to]
                 else:
                     own.add((label, group_of[to]))
-            signatures[number] = frozenset(own)
-        group_of = _numbered(list(zip(group_of, signatures, strict=True)))
-        before, count = count, max(group_of) + 1
-        if before == count:
+            if own != signatures[number]:
+                signatures[number] = frozenset(own)
+                touched.add(group)
+                for earlier in before[number]:
+                    due[earlier] = due[earlier] or group_of[earlier] == group
+        split = False
+        for group in sorted(touched):
+            parts: dict[frozenset[tuple[int, int]], list[int]] = {}
+            for number in members[group]:
+                parts.setdefault(signatures[number], []).append(number)
+            kept, *others = sorted(parts.values(), key=len, reverse=True)
+            members[group] = kept
+            for part in others:
+                split = True
+                for number in part:
+                    group_of[number] = len(members)
+                    due[number] = True
+                    for earlier in before[number]:
+                        due[earlier] = True
+                members.append(part)
+        if not split:
             return group_of
+
+
+_SILENT = 0  # the label of a move that counts and sends nothing
+
+
+def _coded(automaton: Automaton) -> list[list[tuple[int, int]]]:
+    """Return each state's steps, as a number for what is seen of it and the state it leads to."""
+    labels: dict[Hashable, int] = {(True, ()): _SILENT}
+    coded = []
+    for known in automaton.steps:
+        own = []
+        for event, (to, posts) in known.items():
+            seen = automaton.counts(event) or event, posts
+            own.append((labels.setdefault(seen, len(labels)), to))
+        coded.append(own)
+    return coded
 
 
 def _numbered(values: Sequence[Hashable]) -> list[int]:

@@ -11,9 +11,9 @@ from harness.simulation import Letter, Post
 class Toy:
     """Does its steps in order.
 
-    `send N` sends to rank N, `wait` takes one message, `wait N` one of rank N, `fall` must never
-    be. `arm` forgets earlier rings, `look` is the end if there is a message, `sleep` lasts until
-    one rings.
+    `rest` does nothing, `send N` sends to rank N, `wait` takes one message, `wait N` one of rank N,
+    `fall` must never be. `arm` forgets earlier rings, `look` is the end if there is a message,
+    `sleep` lasts until one rings.
     """
 
     steps: tuple[str, ...]
