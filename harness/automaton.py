@@ -5,6 +5,7 @@ come to, their groups can too; that is all that an exploration of groups relies 
 groups that can do no more than their states: those of a branching bisimulation.
 """
 
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -115,17 +116,27 @@ class Automaton:
 
     def _run(self, rank: Explorable, now: float, event: Event) -> tuple[int, tuple[Post, ...]]:
         posts: Sequence[Post] = ()
-        match event:
-            case str():
-                posts = rank.do(event, now)
-            case ("wait", float(seconds)):
-                now += seconds
-                posts = rank.tick(now)
-            case ("stand", float(seconds)):
-                now += seconds
-            case tuple():
-                posts = rank.hear(event, now)
+        try:
+            match event:
+                case str():
+                    posts = rank.do(event, now)
+                case ("wait", float(seconds)):
+                    now += seconds
+                    posts = rank.tick(now)
+                case ("stand", float(seconds)):
+                    now += seconds
+                case tuple():
+                    posts = rank.hear(event, now)
+        except Exception as error:  # noqa: BLE001  # told with its schedule
+            return self._raised(rank, now, f"raised {error!r}"), ()
         return self.number(rank, now), tuple(posts)
+
+    def _raised(self, rank: Explorable, now: float, wrong: str) -> int:
+        number = self._numbers.setdefault(("raised", wrong), len(self.states))
+        if number == len(self.states):
+            self.states.append(State(rank, now, (), False, False, math.inf, wrong))
+            self.steps.append({})
+        return number
 
 
 class Groups:

@@ -61,6 +61,15 @@ def test_what_must_never_be_ends_the_search(reduce: bool) -> None:
     assert found.schedule == ("1 send 0", "0 hears 1", "0 wait", "0 fall")
 
 
+@pytest.mark.parametrize("reduce", [True, False])
+def test_an_error_of_a_rank_is_told_with_its_schedule(reduce: bool) -> None:
+    """A rank that raises is wrong, and the events that it takes are told."""
+    found = explore("wait; raise", "send 0; wait", reduce=reduce).run()
+
+    assert found.wrong == "rank 0: raised ValueError('no more rows')"
+    assert found.schedule == ("1 send 0", "0 hears 1", "0 wait", "0 raise")
+
+
 def test_the_reduction_finds_the_same_ends() -> None:
     """Fewer states are looked at; the ends and the length of the way to a deadlock are the same."""
     pairs = {0: (1,), 1: (0,), 2: (3,), 3: (2,)}

@@ -12,8 +12,8 @@ class Toy:
     """Does its steps in order.
 
     `rest` does nothing, `send N` sends to rank N, `wait` takes one message, `wait N` one of rank N,
-    `fall` must never be. `arm` forgets earlier rings, `look` is the end if there is a message,
-    `sleep` lasts until one rings.
+    `fall` must never be, `raise` raises. `arm` forgets earlier rings, `look` is the end if there is
+    a message, `sleep` lasts until one rings.
     """
 
     steps: tuple[str, ...]
@@ -63,6 +63,8 @@ class Toy:
             self.ring = False
         elif name == "look" and self.mail:
             self.at = len(self.steps)
+        elif name == "raise":
+            raise ValueError("no more rows")
         elif name == "fall":
             self.wrong = "it fell"
         return ()
