@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 
 from conformance.simulated_cases import ENDS, FAULTS, Case
 from conformance.simulated_cost import Service, cost, table
-from harness.exploration import End, Exploration, Found
+from harness.exploration import Exploration, Found
 from harness.folding import explore_folded
 from harness.simulation import Drawn, Fault, Simulation
+from harness.worlds import End
 
 _PATIENCE_S = 10_000.0  # virtual; whoever is not finished by then is stuck
 
@@ -52,10 +53,10 @@ def told(exploration: Exploration, schedule: Iterable[str]) -> list[str]:
         ValueError: An event is not possible where the schedule has it.
     """
     passed = exploration.replay(schedule)
-    world = passed[-1][1] if passed else exploration.start
+    world = passed[-1][1] if passed else exploration.worlds.start
     wrong = exploration.verdict(world) or "nothing is wrong"
     events = "; ".join(event for event, _ in passed)
-    return [f"  schedule: {events}", exploration.describe(world), f"  {wrong}"]
+    return [f"  schedule: {events}", exploration.worlds.describe(world), f"  {wrong}"]
 
 
 def draw(case: Case, seed: int) -> tuple[str, list[tuple[float, int, str]]]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 from conformance.simulated_rank import Script, Setting, SimulatedRank
-from harness.exploration import End, Exploration
+from harness.exploration import Exploration
+from harness.worlds import End
 from jaxiter.agreement import Terms
 from jaxiter.deciding import Timing
 from jaxiter.protocol import Machine

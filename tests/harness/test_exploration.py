@@ -35,7 +35,7 @@ def test_a_deadlock_is_found_by_its_shortest_schedule() -> None:
     )
     world = exploration.replay(found.schedule)[-1][1]
     assert exploration.verdict(world) == found.wrong
-    assert "rank 0: at 'wait 1'" in exploration.describe(world)
+    assert "rank 0: at 'wait 1'" in exploration.worlds.describe(world)
 
 
 @pytest.mark.parametrize("reduce", [True, False])

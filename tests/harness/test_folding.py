@@ -37,9 +37,12 @@ def test_groups_find_what_is_wrong(programs: tuple[str, ...]) -> None:
     exploration = explore(*programs)
     full, folded = exploration.run(), explore_folded(exploration)
 
-    worlds = [exploration.start, *(world for _, world in exploration.replay(folded.schedule))]
+    worlds = [
+        exploration.worlds.start,
+        *(world for _, world in exploration.replay(folded.schedule)),
+    ]
     assert folded.wrong == full.wrong
-    assert exploration.verdict(worlds[-1]) == folded.wrong
+    assert exploration.verdict([exploration.worlds.start, *passed][-1]) == folded.wrong
 
 
 def test_silent_moves_of_a_rank_are_not_told_apart() -> None:
