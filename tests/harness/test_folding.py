@@ -37,10 +37,7 @@ def test_groups_find_what_is_wrong(programs: tuple[str, ...]) -> None:
     exploration = explore(*programs)
     full, folded = exploration.run(), explore_folded(exploration)
 
-    worlds = [
-        exploration.worlds.start,
-        *(world for _, world in exploration.replay(folded.schedule)),
-    ]
+    passed = [world for _, world in exploration.replay(folded.schedule)]
     assert folded.wrong == full.wrong
     assert exploration.verdict([exploration.worlds.start, *passed][-1]) == folded.wrong
 
