@@ -97,7 +97,9 @@ class Worlds:
         self._channel = {pair: count + i for i, pair in enumerate(self._pairs)}
         self._into = [[(s, self._channel[s, r]) for s in sorted(allowed[r])] for r in everyone]
         self._clock = count + len(self._pairs)
-        self.automata = [Automaton(upkeep, judged=index in self._stops) for index in everyone]
+        self.automata = [
+            Automaton(upkeep, judged=index in self._stops, early=early > 0) for index in everyone
+        ]
         self._contents: list[tuple[str, ...]] = [()]
         self._content_ids: dict[tuple[str, ...], int] = {(): 0}
         self._early = early
