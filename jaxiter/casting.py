@@ -244,6 +244,7 @@ class _Copy(NamedTuple):
         )
 
 
+@cache
 def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
     if dtype.kind == "b":
         return 0, 1

@@ -122,6 +122,11 @@ class Decider:
         return self._verdict.upto > self.decided
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether some consumer has said that it waits."""
+        return any(since is not None for since in self._waiting_since)
+
+    @property
     def all_greeted(self) -> bool:
         """Whether all processes have come to this place."""
         return all(report is not None for report in self._reports)

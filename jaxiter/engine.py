@@ -31,6 +31,9 @@ class Engine:
         untold: The last decision is made here, but the others cannot read it yet.
         consumers: Threads that wait for `ready`; they place what may be placed.
         napping: Consumers that will look by themselves in a moment; nobody is woken for them.
+        ahead: Whether batches should be placed ahead of the consumer; if not, it is sooner back
+            than another thread would be awake, and places them itself.
+        full: As many batches as may be are placed ahead.
         room: Notified when the source may be read on, or on a stop.
         grants: Notified when more may be placed, or on a stop.
         ready: Notified when a batch or the end is there for the consumer.
@@ -48,6 +51,8 @@ class Engine:
         self.untold = False
         self.consumers = 0
         self.napping = 0
+        self.ahead = True
+        self.full = False
         self._lock = threading.Lock()
         self.room = threading.Condition(self._lock)
         self.grants = threading.Condition(self._lock)
@@ -72,12 +77,14 @@ class Engine:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        logs = None
         try:
             self.poll()
-            logs, self._logs = self._logs, []
+            if self._logs:
+                logs, self._logs = self._logs, []
         finally:
             self._lock.release()
-        for level, message in logs:
+        for level, message in logs or ():
             self.log(level, message)
         if self._deferred:
             self._run_deferred()
@@ -100,8 +107,30 @@ class Engine:
     def poll(self) -> None:
         """Let the machine say what is to be done now; the lock is held."""
         machine = self._machine
+        now = self.clock()
+        if machine.is_due(now):
+            self._poll(now)
+        over = machine.final is not None
+        if self.outbox or over:
+            self.outgoing.notify()
+        # The source is read in long passes: to wake its thread for each batch costs more than one.
+        if over or machine.runs_low:
+            self.room.notify()
+        if over:
+            self.grants.notify()
+            if not self.untold:
+                self.ready.notify_all()
+        elif self.napping or machine.placed >= machine.granted:
+            pass
+        elif self.consumers:
+            self.ready.notify()
+        elif self.ahead and not self.full:
+            self.grants.notify()
+
+    def _poll(self, now: float) -> None:
+        machine = self._machine
         blocked_by = machine.blocked_by
-        for action in machine.poll(self.clock()):
+        for action in machine.poll(now):
             match action:
                 case Send(report):
                     self.outbox.append(report)
@@ -112,19 +141,8 @@ class Engine:
                     self._logs.append((level, message))
                 case Abort(message):
                     self._abort(message)
-        if self.outbox or machine.final is not None:
-            self.outgoing.notify()
-        if machine.blocked_by is not blocked_by or machine.final is not None:
+        if machine.final is not None or machine.blocked_by is not blocked_by:
             self.peers.notify()
-        # The source is read in long passes: to wake its thread for each batch costs more than one.
-        if machine.runs_low or machine.final is not None:
-            self.room.notify()
-        if machine.final is not None:
-            self.grants.notify()
-        elif machine.placed < machine.granted and not self.napping:
-            (self.ready if self.consumers else self.grants).notify()
-        if machine.final is not None and not self.untold:
-            self.ready.notify_all()
 
     def _announce(self, decision: Decision) -> None:
         last = self.outbox[-1] if self.outbox else None

@@ -117,7 +117,7 @@ class Messenger:
             return _TICK_S
         first = self._engine.outbox[0]
         if isinstance(first, Decision) and first.can_wait:
-            spacing_s = _SPACING_S * max(1.0, machine.look_ahead / 8)
+            spacing_s = _SPACING_S * max(1.0, machine.look_ahead / 32)
             return self._written_at + spacing_s - self._engine.clock()
         return 0.0
 

@@ -20,8 +20,11 @@ from jaxiter.stats import EpochStats
 
 MOST_AHEAD = 64  # batches
 MOST_AHEAD_BYTES = 64 << 20
+_MOST_BYTES_ALONE = 16 << 20  # where there is no agreement to hide
 _STEP_S = 1.0  # longest wait of a consumer between looks at the clock
+_SHORT_REST_S = 0.001  # of a source; if it is woken more often, longer passes cost less
 _NAP_S = 0.0003  # of a consumer, before it asks to be woken
+_SHORT_STEP_S = 0.0002  # of a consumer: about what it costs to have another thread place a batch
 _FLUSH_S = 0.5  # for the last word to be out when the consumer leaves
 _HANDOVER_S = 5.0  # for the last epoch's reader to let go of the source
 
@@ -115,7 +118,9 @@ class Epoch:
         self._host: deque[Loaded] = deque()
         self._device: deque[Placed] = deque()
         self._error: JaxIterError | None = None
+        self._rested_at = 0.0
         self._placing = False  # some thread is at it
+        self._step_s = 1.0  # that the consumer is away between batches, at least
         self._over = False
         self._reader = self._thread("reader", label, self._read)
         self._placer = self._thread("placer", label, self._place)
@@ -152,24 +157,34 @@ class Epoch:
         engine = self._engine
         while True:
             with engine as machine:
+                if machine.taken:
+                    self._note_pace(machine.away_s(engine.clock()))
                 if not self._device:
                     self._wait(machine)
                 task = None if self._device else self._claim(machine)
                 batch = None if task else self._take(machine)
-            if batch is not None:
-                return batch()
             # Whoever waits for a batch that may be placed places it: that is sooner than to wake
             # the placer, and to be woken by it.
             if task is not None:
-                self._carry_out(task)
+                batch = self._carry_out(task, take=True)
+            if batch is not None:
+                return batch()
+
+    def _note_pace(self, away_s: float) -> None:
+        """Choose who places batches, from how long the consumer was away; the lock is held."""
+        # Long once or twice means little: another thread had the interpreter's lock.
+        self._step_s = max(_SHORT_STEP_S / 16, min(away_s, 2 * self._step_s))
+        self._engine.ahead = self._step_s > _SHORT_STEP_S
 
     def _take(self, machine: Machine) -> Callable[[], Any]:
         """Return the batch that is there, or say how it ended; the lock is held."""
         engine = self._engine
         if self._device:
             placed = self._device.popleft()
+            engine.full = False
             machine.consumer_got(engine.clock(), True)
-            engine.grants.notify()
+            if engine.ahead:
+                engine.grants.notify()
             stats = self.stats
             stats.batches_delivered += 1
             stats.rows_delivered += placed.rows
@@ -222,7 +237,7 @@ class Epoch:
         try:
             machine.consumer_waits(began)
             engine.poll()
-            if not self._may_place(machine) and machine.final is None:
+            if not self._may_place(machine) and not self._placing and machine.final is None:
                 # Threads that wake each other for every batch spend most of their time on that.
                 engine.nap(_NAP_S)
                 engine.poll()
@@ -293,11 +308,11 @@ class Epoch:
                     held += 1
                     if loaded.nbytes > largest:
                         largest = loaded.nbytes
-                        machine.memory_fits(min(MOST_AHEAD, MOST_AHEAD_BYTES // largest))
+                        most_bytes = MOST_AHEAD_BYTES if engine.sends else _MOST_BYTES_ALONE
+                        machine.memory_fits(min(MOST_AHEAD, most_bytes // largest))
                     machine.batch_ready(loaded.schema, loaded.checksum)
-                    engine.poll()
-                    while not machine.has_room and not self._stopped(machine):
-                        engine.room.wait()
+                    if not machine.has_room:
+                        self._rest(machine)
                     if self._stopped(machine):
                         return
             if tail is not None:
@@ -318,6 +333,17 @@ class Epoch:
             close = getattr(batches, "close", None)
             if close is not None:
                 self._close_source(close)
+
+    def _rest(self, machine: Machine) -> None:
+        """Let the source rest until there is room; the lock is held."""
+        engine = self._engine
+        engine.poll()
+        while not machine.has_room and not self._stopped(machine):
+            engine.room.wait()
+        now = engine.clock()
+        if now - self._rested_at < _SHORT_REST_S:
+            machine.look_further()
+        self._rested_at = now
 
     def _fail(self, error: BaseException, at: int) -> None:
         """Take in that batch `at` cannot be had, and why."""
@@ -342,8 +368,9 @@ class Epoch:
         while True:
             with self._engine as machine:
                 task = self._next_task(machine)
-            if task is None or not self._carry_out(task):
+            if task is None:
                 return
+            self._carry_out(task)
 
     def _may_place(self, machine: Machine) -> bool:
         """Whether the next batch may be placed by whoever asks; the lock is held."""
@@ -362,8 +389,13 @@ class Epoch:
             return _Task(position, self._host.popleft())
         return _Task(position, None, machine.padding_schema(position))
 
-    def _carry_out(self, task: _Task) -> bool:
-        """Place a claimed batch; False if that failed, which all processes learn then."""
+    def _carry_out(self, task: _Task, *, take: bool = False) -> Callable[[], Any] | None:
+        """Place a claimed batch. If that fails, all processes learn it.
+
+        Args:
+            task: What to place.
+            take: For the consumer, which takes the next batch then, if there is one.
+        """
         engine, stages = self._engine, self._stages
         assert stages is not None  # otherwise nothing is granted
         position, loaded, schema = task
@@ -380,7 +412,7 @@ class Epoch:
                 machine.failed(internal_note(error, self._process, position), at=position)
                 engine.grants.notify_all()
             engine.log(logging.ERROR, f"batch {position} cannot be put on devices", error)
-            return False
+            return None
         except BaseException:  # the consumer was interrupted: the batch is still to be placed
             with engine as machine:
                 self._placing = False
@@ -395,8 +427,10 @@ class Epoch:
                 self.stats.transfer_s += engine.clock() - began
                 self._device.append(placed)
                 machine.batch_placed()
+            if take and self._device:
+                return self._take(machine)
             engine.ready.notify()
-        return True
+        return None
 
     def _next_task(self, machine: Machine) -> _Task | None:
         """Wait until a batch may be placed ahead; None if none will. The lock is held."""
@@ -410,6 +444,7 @@ class Epoch:
                     return task
             elif machine.final is not None and not ready:
                 return None
+            engine.full = full
             undecided = bool(self._host) and not ready
             began = engine.clock()
             engine.grants.wait()

@@ -71,6 +71,7 @@ class Machine:
         self._logs: list[Log] = []
         self._stale = True  # something happened that `poll` has not looked at
         self._wake_at = now
+        self._looked_at = now
         self._decider = (
             Decider(terms, timing, now, processes=processes, schema_words=schema_words)
             if process == 0
@@ -81,9 +82,29 @@ class Machine:
 
     def batch_ready(self, schema: str, checksum: str | None = None) -> None:
         """Take in that one more full batch is held."""
-        self._stale = True
         self._note_batch(schema, checksum)
         self._held += 1
+        self._stale = self._stale or self._counts()
+
+    def _counts(self) -> bool:
+        """Whether something can come of one more batch that is held, before the clock says so."""
+        if self._decider is None:
+            return self._news_since is None or self._news_is_wanted()
+        if 0 not in self._decider.blocked_by:  # others must say more first
+            return False
+        if self._processes == 1 and self._error is None and not self._left:
+            self._granted = self._decider.decided = self._held  # there is nobody to ask
+            return False
+        # A decision costs some time, so it is for several batches where that is early enough.
+        few = self.look_ahead // 8
+        if (
+            self._granted - self.placed <= few
+            or self._held - self._granted >= few
+            or self._decider.is_waited_for
+        ):
+            return True
+        self._wake_at = min(self._wake_at, self._looked_at + self._timing.lazy_s)
+        return False
 
     def source_ended(
         self, tail: int = 0, schema: str | None = None, checksum: str | None = None
@@ -157,10 +178,18 @@ class Machine:
             self._left = True
             self._left_early = self.final is None
 
+    def away_s(self, now: float) -> float:
+        """Return for how long the consumer has not been in `next()`."""
+        return now - self._away_since
+
     def memory_fits(self, batches: int) -> None:
         """Take in that no more than so many batches should be held, if fewer will do."""
         self._most_ahead = batches
         self.look_ahead = max(self._least_ahead, min(self.look_ahead, batches))
+
+    def look_further(self) -> None:
+        """Take in that it would help to hold more."""
+        self.look_ahead = max(self.look_ahead, min(2 * self.look_ahead, self._most_ahead))
 
     def batch_placed(self) -> None:
         """Take in that one more batch left the host buffer."""
@@ -184,11 +213,16 @@ class Machine:
 
     # What to do now.
 
+    def is_due(self, now: float) -> bool:
+        """Whether `poll` may have something to do."""
+        return self._stale or now >= self._wake_at
+
     def poll(self, now: float) -> list[Action]:
         """Return what is to be done now, in order."""
-        if not self._stale and now < self._wake_at:
+        if not self.is_due(now):
             return []
         self._stale = False
+        self._looked_at = now
         actions = self._act(now)
         self._wake_at = self.wake_at(now)
         return actions
@@ -294,7 +328,7 @@ class Machine:
         if decision.upto > self._granted:
             starved = self.placed == self._granted
             if starved and (self._pads or not self.has_room):  # more ahead would have helped
-                self.look_ahead = max(self.look_ahead, min(2 * self.look_ahead, self._most_ahead))
+                self.look_further()
             self._granted = decision.upto
             self._forget()
         if decision.final is not None:
@@ -348,7 +382,9 @@ class Machine:
     def _has_news(self) -> bool:
         """Whether something that may wait has not been said."""
         if self._decider is not None:
-            return self._decider.has_news
+            return self._decider.has_news or (
+                self._held > self._granted and 0 in self._decider.blocked_by
+            )
         return self._offered != self._said
 
     @property
@@ -399,15 +435,17 @@ class Machine:
             return True
         if self.waited_s(now) >= self._wait_report_s() and not self._wait_is_told():
             return True
-        said, offered = self._said, self._offered
-        if offered == said:
+        if not self._has_news:
             return False
         if self._news_since is None:
             self._news_since = now
-        if now - self._news_since >= self._timing.lazy_s:
-            return True
+        return now - self._news_since >= self._timing.lazy_s or self._news_is_wanted()
+
+    def _news_is_wanted(self) -> bool:
+        """Whether batches that process 0 has not heard of should be told now."""
+        said = self._said
         answered = said <= self._granted  # otherwise an earlier report is still on its way
-        return self._hungry() and (answered or offered - said >= self.look_ahead // 2)
+        return self._hungry() and (answered or self._offered - said >= self.look_ahead // 2)
 
     def _give_up_on_decider(self, now: float) -> None:
         """Stop alone if process 0 says nothing for longer than it would wait itself."""

@@ -10,10 +10,12 @@ from jaxiter.hostbatch import HostBatch, Memory, host_batches
 from jaxiter.options import Options
 from jaxiter.packing import WIDTH, Blocks
 from jaxiter.padding import padded, padding_only
-from jaxiter.pipeline import MOST_AHEAD_BYTES, Loaded, Placed
+from jaxiter.pipeline import Loaded, Placed
 from jaxiter.placement import Placement, rows_checksum
 from jaxiter.schema import Schema, unflatten
 from jaxiter.site import Site
+
+_POOL_BYTES = 64 << 20  # that may lie idle
 
 
 class BatchStages:
@@ -41,7 +43,7 @@ class BatchStages:
         self._placement = placement
         self._process = process
         self._x64 = x64
-        self._memory = Memory(Pool(MOST_AHEAD_BYTES).empty, placement.packs)
+        self._memory = Memory(Pool(_POOL_BYTES).empty, placement.packs)
         self._replicated = any(len(group) > 1 for group in placement.row_groups)
 
     def open(self) -> Iterator[Loaded]:
