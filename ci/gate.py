@@ -172,6 +172,7 @@ def _prepare(options: argparse.Namespace, given: Sequence[str]) -> Job:
         known,
         failed=before.unexpected if before else (),
         one_a_clause=profile.one_a_clause,
+        in_turns=profile.in_turns,
         every_hang=options.every_hang,
     )
     # With a budget the order matters, and several workers would each have their own.
@@ -279,7 +280,7 @@ def _record(job: Job, seen: Followed, elapsed_s: float, partial: str) -> Record:
         + (f" --backend {shlex.quote(options.backend)}" if options.backend else ""),
         elapsed_s=elapsed_s,
         budget_minutes=options.budget_minutes,
-        spared=[p.id for p in job.choice.spared],
+        spared=job.choice.spared,
         lost=seen.lost,
         before="" if job.before is None else job.before.about,
         changes=[] if job.before is None else job.before.changes(seen.results),
@@ -314,10 +315,8 @@ def _say(record: Record, directory: Path, to: TextIO) -> None:
         names = ", ".join(comparison.left_out)
         print(f"  left out, {len(comparison.left_out)} cases: {names}", file=to)
     if record.spared:
-        print(
-            f"  spared, {len(record.spared)} cases known to hang: {', '.join(record.spared)}",
-            file=to,
-        )
+        names = ", ".join(p.id for p in record.spared)
+        print(f"  spared, {len(record.spared)} cases known to hang: {names}", file=to)
     if record.outside:
         names = ", ".join(clause.id for clause in record.outside)
         print(f"  without a case for these sources and topologies: {names}", file=to)

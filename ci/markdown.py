@@ -35,7 +35,7 @@ def as_markdown(record: Record) -> str:
     lines += _matrix(record)
     lines += _folded("Cases left out: not run in this time", c.left_out)
     spared = "Cases spared: known to hang, as another case of their clauses that ran"
-    lines += _folded(spared, list(record.spared))
+    lines += _folded(spared, [p.id for p in record.spared])
     outside = [f"{x.id}: {x.text}" for x in record.outside]
     lines += _folded("Clauses without a case for these sources and topologies", outside)
     lines += ["", "Run it again:", "", "```", record.command, "```", ""]
@@ -65,7 +65,8 @@ def _matrix(record: Record) -> list[str]:
         return []
     lines = [_row(["clause", *(h.title for h in heads)]), _row(["---"] * (len(heads) + 1))]
     for clause, row in cells(record):
-        lines.append(_row([clause.id, *(cell.words if cell else "-" for cell in row)]))
+        words = [cell if isinstance(cell, str) else cell.words for cell in row]
+        lines.append(_row([clause.id, *words]))
     return ["### Clauses", "", *lines, ""]
 
 

@@ -77,18 +77,23 @@ def columns(record: Record) -> list[Column]:
     return sorted({_column(i) for i in record.comparison.items})
 
 
-def cells(record: Record) -> Iterator[tuple[Clause, list[Cell | None]]]:
-    """Each clause with a cell a column; None where it has no case there."""
+def cells(record: Record) -> Iterator[tuple[Clause, list[Cell | str]]]:
+    """Each clause with a cell a column; in words why there is none where no case ran."""
     found: dict[tuple[str, Column], list[Compared]] = {}
     for item in record.comparison.items:
         found.setdefault((item.result.clause, _column(item)), []).append(item)
+    spared = {
+        (clause, Column(p.topology.processes, p.topology.devices, p.kind))
+        for p in record.spared
+        for clause in p.case.clauses
+    }
     heads = columns(record)
     for report in record.clauses:
-        row = [found.get((report.clause.id, head), []) for head in heads]
-        yield (
-            report.clause,
-            [
-                Cell(tuple(sorted(r, key=lambda i: WORST.index(i.state)))) if r else None
-                for r in row
-            ],
-        )
+        row: list[Cell | str] = []
+        for head in heads:
+            place = (report.clause.id, head)
+            if items := found.get(place):
+                row.append(Cell(tuple(sorted(items, key=lambda i: WORST.index(i.state)))))
+            else:
+                row.append("spared: known to hang" if place in spared else "-")
+        yield report.clause, row

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ci.known import Known
+from conformance.model import Kind
 from conformance.plan import Planned
 
 
@@ -23,20 +25,26 @@ def choose(
     *,
     failed: Collection[str] = (),
     one_a_clause: bool = False,
+    in_turns: Collection[Kind] = (),
     every_hang: bool = False,
 ) -> Choice:
     """Order cases so that a run that is cut short has said the most.
 
     First one case of each clause, on the smallest topology that has one; then the cases of clauses
     that ``failed`` in the run before; then the others, small topologies first. With
-    ``one_a_clause`` only one case of each clause on each topology.
+    ``one_a_clause`` only one case of each clause on each topology. From sources of the kinds
+    ``in_turns`` each case runs on one topology.
 
     A hang that is known costs seconds to be sure of, so unless ``every_hang`` one known hang of
     each clause is run; the others are spared. What is known to end otherwise always runs.
     """
     ordered = sorted(everything, key=_size)
     first = _covering(ordered, known)
-    others = _per_topology(ordered, known) if one_a_clause else ordered
+    if one_a_clause:
+        others = _per_topology(ordered, known)
+    else:
+        others = [p for p in ordered if p.kind not in in_turns]
+        others += _in_turns([p for p in ordered if p.kind in in_turns], first)
     kept: dict[str, Planned] = {}
     spared: list[Planned] = []
     hung: set[str] = set()
@@ -91,6 +99,21 @@ def _covering(ordered: Iterable[Planned], known: Known) -> list[Planned]:
             found.append(p)
             open_clauses -= new
     return found
+
+
+def _in_turns(ordered: Sequence[Planned], first: Sequence[Planned]) -> list[Planned]:
+    """Each case that is not among the first where the fewest of them are so far."""
+    taken = {(p.group, p.case.name, p.kind) for p in first}
+    load = Counter(p.topology for p in first if p.kind in {q.kind for q in ordered})
+    places: dict[tuple[str, str, Kind], list[Planned]] = {}
+    for p in ordered:
+        places.setdefault((p.group, p.case.name, p.kind), []).append(p)
+    kept = []
+    for case, same in places.items():
+        if case not in taken:
+            kept.append(min(same, key=lambda p: load[p.topology]))
+            load[kept[-1].topology] += 1
+    return kept
 
 
 def _per_topology(ordered: Sequence[Planned], known: Known) -> list[Planned]:

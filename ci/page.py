@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 
 from ci.compare import UNEXPECTED, Compared
-from ci.drawing import LEFT, LETTERS, WIDTH, draw
+from ci.drawing import LEFT, WIDTH, draw
 from ci.matrix import SIGNS, Cell, Column, cells, columns
 from ci.record import Record
 from conformance.clauses import Clause
@@ -31,10 +31,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """A clause, and a panel a column; None where it has no case."""
+    """A clause, and a panel a column; words where no case ran."""
 
     clause: Clause
-    panels: tuple[Panel | None, ...]
+    panels: tuple[Panel | str, ...]
 
 
 def as_page(record: Record) -> str:
@@ -47,7 +47,6 @@ def as_page(record: Record) -> str:
         draw=draw,
         width=WIDTH,
         left=LEFT,
-        letters=LETTERS,
         signs=SIGNS,
         unexpected=UNEXPECTED,
         account=lambda item: record.accounts.get(item.result.nodeid, {}),
@@ -72,7 +71,7 @@ def _rows(record: Record) -> Iterator[Row]:
     heads = columns(record)
     for clause, row in cells(record):
         panels = tuple(
-            None if cell is None else Panel(f"{clause.id}-{head.name}", head, cell)
+            cell if isinstance(cell, str) else Panel(f"{clause.id}-{head.name}", head, cell)
             for head, cell in zip(heads, row, strict=True)
         )
         yield Row(clause, panels)

@@ -14,6 +14,7 @@ class Profile:
 
     ``kinds`` that the subject does not read are passed over; if it reads none of them, those that
     it reads are taken. ``one_a_clause``: one case of each clause on each topology, not all.
+    ``in_turns``: from sources of these kinds each case on one topology, in turns.
     ``workers``: topologies at once; all that reads from Ray is one.
     """
 
@@ -21,10 +22,12 @@ class Profile:
     devices: Sequence[int]
     kinds: Sequence[Kind]
     one_a_clause: bool = False
+    in_turns: Sequence[Kind] = ()
     workers: int = 2
 
 
 PROFILES = {
     "fast": Profile((2, 4), (1,), ("memory",), one_a_clause=True),
-    "full": Profile((2, 3), (1, 2), ("memory", "ray")),
+    "full": Profile((2, 3), (1, 2), ("memory", "ray"), in_turns=("ray",)),
+    "whole": Profile((2, 3), (1, 2), ("memory", "ray")),
 }

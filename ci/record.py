@@ -12,6 +12,7 @@ from ci.previous import Change
 from conformance import report
 from conformance.account import Account
 from conformance.clauses import Clause, clauses
+from conformance.plan import Planned
 from conformance.report import ClauseReport
 
 
@@ -37,7 +38,7 @@ class Record:
     again: str
     elapsed_s: float = 0.0
     budget_minutes: float | None = None
-    spared: Sequence[str] = ()
+    spared: Sequence[Planned] = ()
     lost: Mapping[str, str] = field(default_factory=dict)
     before: str = ""
     changes: Sequence[Change] = ()
@@ -92,7 +93,7 @@ def as_json(record: Record) -> str:
         "clauses_not_decided": c.open_clauses,
         "clauses_without_a_case": [x.id for x in record.outside],
         "cases_left_out": c.left_out,
-        "cases_spared": list(record.spared),
+        "cases_spared": [p.id for p in record.spared],
         "cases_without_a_verdict": dict(record.lost),
         "before": record.before,
         "changes": [str(change) for change in record.changes],

@@ -70,17 +70,11 @@ def has_words(text: str, words: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
 
 
-#: A thread of Ray's `WaitBlockPrefetcher`, the source's own: it looks at its flag before taking its
-#: lock, so it may miss the wake-up of `stop` and park for ever, whoever reads the dataset.
-_RAYS_OWN = "Prefetcher"
-
-
 def threads(trial: Trial) -> str:
     """No thread that the iterator started is alive."""
     for s in trial.seen:
-        left = [name for name in s.left_threads if name != _RAYS_OWN]
-        if left:
-            return f"process {s.process} still has threads {', '.join(left)}"
+        if s.left_threads:
+            return f"process {s.process} still has threads {', '.join(s.left_threads)}"
     return ""
 
 

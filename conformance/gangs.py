@@ -69,6 +69,7 @@ class Gangs:
                 per_rank=[(self._subject, case, kind, *source) for source in sources],
                 stall_s=self._stall_s(case, kind),
                 deadline_s=DEADLINE_S,
+                stops=case.use.stopped,
             )
         finally:
             if case.spoils:

@@ -123,6 +123,11 @@ class Use:
     slow_step_s: Mapping[int, float] = field(default_factory=dict)
 
     @property
+    def stopped(self) -> tuple[int, ...]:
+        """The processes that stop themselves, and that nobody continues."""
+        return tuple(process for process, name in self.lost.items() if name == "SIGSTOP")
+
+    @property
     def iterators(self) -> int:
         """How many iterators are alive at once, each over a source of its own."""
         return 2 if self.style in ("interleaved", "crossed") else 1

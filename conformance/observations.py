@@ -65,7 +65,8 @@ class SeenEpoch:
         """How the epoch ended, in words."""
         if not self.error:
             return self.how or "no end"
-        text = f"{self.error['type']}: {_COLOURS.sub('', self.error['message'])[:300]}"
+        message = _COLOURS.sub("", self.error["message"])
+        text = f"{self.error['type']}: {message[:300]}{'...' if len(message) > 300 else ''}"
         return text if self.how == "error" else f"{self.how}: {text}"
 
 

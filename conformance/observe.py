@@ -31,11 +31,16 @@ from harness import rank
 
 #: A loop that gets more batches than this has lost its end.
 MANY = 1000
+#: A thread of Ray's `WaitBlockPrefetcher`, the source's own: it looks at its flag before taking its
+#: lock, so it may miss the wake-up of `stop` and park for ever, whoever reads the dataset.
+_RAYS_OWN = "Prefetcher"
 
 
 def observe(subject: Subject, case: Case, kind: Kind, *sources: Any) -> None:
     """Run the case on this rank. ``sources`` are the rank's Ray shards; none in memory."""
     process = rank.this().rank
+    if kind == "ray":
+        rank.let_threads_stay(_RAYS_OWN)
     iterate = subject.load()
     options = subject.given(case.options_of(process))
 

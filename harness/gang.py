@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -116,6 +116,7 @@ class Gang:
         per_rank: Sequence[tuple[Any, ...]] | None = None,
         deadline_s: float = 60.0,
         stall_s: float | None = None,
+        stops: Collection[int] = (),
         **kwargs: Any,
     ) -> list[Outcome]:
         """Call `fn(*per_rank[rank], *args, **kwargs)` on every rank at once.
@@ -131,6 +132,8 @@ class Gang:
             deadline_s: seconds from the start of the run until what has not ended is `Undecided`.
             stall_s: seconds without any progress of the gang until what has not ended is `Hung`;
                 the backend's default where not given.
+            stops: ranks that `fn` stops by a signal on purpose. Once only these are left, and
+                stopped, they are `Hung` without a wait of `stall_s`.
             **kwargs: keyword arguments, the same for all.
 
         Returns:
@@ -146,6 +149,10 @@ class Gang:
         for name, value in (("deadline_s", deadline_s), ("stall_s", stall_s)):
             if not value > 0:
                 raise ValueError(f"{name} must be more than 0, not {value!r}")
+        if strange := sorted(set(stops) - set(range(self.processes))):
+            raise ValueError(
+                f"stops must be ranks from 0 to {self.processes - 1}, not {strange[0]!r}"
+            )
         if per_rank is not None and len(per_rank) != self.processes:
             raise ValueError(
                 f"per_rank must have one tuple a rank: {self.processes}, not {len(per_rank)}"
@@ -155,7 +162,7 @@ class Gang:
         with self._exclusively("run"):
             session = self._live_session()
             call = _call(fn, args, kwargs, per_rank, self.processes)
-            return self._run(session, _encode(session, call), deadline_s, stall_s)
+            return self._run(session, _encode(session, call), deadline_s, stall_s, stops)
 
     def prepare(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Run `fn` on every rank outside any case's clock, now and on each fresh set of processes.
@@ -240,10 +247,15 @@ class Gang:
             raise PrepareError("\n".join(outcome.describe() for outcome in outcomes))
 
     def _run(
-        self, session: Session, calls: Sequence[Any], deadline_s: float, stall_s: float
+        self,
+        session: Session,
+        calls: Sequence[Any],
+        deadline_s: float,
+        stall_s: float,
+        stops: Collection[int] = (),
     ) -> list[Outcome]:
         try:
-            outcomes = Run(session, calls, deadline_s, stall_s).outcomes()
+            outcomes = Run(session, calls, deadline_s, stall_s, stops).outcomes()
         except BaseException as error:
             self._end_session(session)
             if self._closed and isinstance(error, Exception):

@@ -34,6 +34,7 @@ class _Membership:
 
 
 _membership: _Membership | None = None
+_may_stay: set[str] = set()
 
 
 def this() -> This:
@@ -77,6 +78,18 @@ def record_error(error: BaseException, **fields: Any) -> None:
     record("error", **{key: raised[key] for key in ("type", "message", "traceback")}, **fields)
 
 
+def let_threads_stay(*names: str) -> None:
+    """Say that threads of these names may outlive the function: a library's, that do nothing more.
+
+    In this run they are not counted as left behind, so the processes can be used again.
+
+    Raises:
+        RuntimeError: this process is not a rank of a gang.
+    """
+    _member()
+    _may_stay.update(names)
+
+
 def _member() -> _Membership:
     if _membership is None:
         raise RuntimeError("this process is not a rank: call it in a function given to Gang.run")
@@ -97,6 +110,7 @@ def execute(
     `load` gives function, arguments and keyword arguments; what it raises counts as raised.
     """
     _member().recorder.restart()
+    _may_stay.clear()
     before = set(threading.enumerate())
     try:
         fn, args, kwargs = load()
@@ -155,7 +169,8 @@ def _text(make: Callable[[], str]) -> str:
 def _left_threads(before: set[threading.Thread]) -> tuple[str, ...]:
     deadline_s = time.monotonic() + LEFT_THREADS_GRACE_S
     while True:
-        left = [thread for thread in threading.enumerate() if thread not in before]
+        new = [thread for thread in threading.enumerate() if thread not in before]
+        left = [thread for thread in new if thread.name not in _may_stay]
         if not left or time.monotonic() > deadline_s:
             return tuple(thread.name for thread in left)
         left[0].join(0.01)

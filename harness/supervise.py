@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,16 +34,23 @@ class Run:
         calls: what `session.encode` gave, one item a rank.
         deadline_s: seconds from the start when ranks that have not ended are undecided.
         stall_s: seconds without any progress after which ranks that have not ended are hung.
+        stops: ranks that are hung at once when they are stopped by a signal and all others ended.
     """
 
     def __init__(
-        self, session: Session, calls: Sequence[Any], deadline_s: float, stall_s: float
+        self,
+        session: Session,
+        calls: Sequence[Any],
+        deadline_s: float,
+        stall_s: float,
+        stops: Collection[int] = (),
     ) -> None:
         self._session = session
         self._calls = calls
         self._deadline_s = deadline_s
         self._interval_s = min(LONGEST_INTERVAL_S, stall_s / 20)
         self._watchdog = Watchdog(stall_s)
+        self._stops = frozenset(stops)
         self._clock = Clock.now()
         self._start_s = 0.0
         self._told: dict[int, _Told] = {}
@@ -67,7 +74,9 @@ class Run:
             next_sample_s = now_s + self._interval_s
             samples = self._session.sample(unfinished)
             self._note_stops(samples, now_s)
-            hung = self._watchdog.observe(now_s, samples)
+            hung = self._watchdog.observe(now_s, samples) or all(
+                rank in self._stops and sample.stopped for rank, sample in samples.items()
+            )
             # An end that came while the samples were taken wins over a verdict.
             if (hung or late) and not self._listen(0):
                 return self._finish(self._judge(samples, hung))

@@ -142,6 +142,7 @@ class Arena:
             per_rank=[(subject, case, kind, *source) for source in sources],
             stall_s=STALL_S[kind] + case.patience_s,
             deadline_s=DEADLINE_S,
+            stops=case.use.stopped,
         )
         if case.spoils:
             self._gangs.pop(kind)[1].close()

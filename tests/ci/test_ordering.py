@@ -45,6 +45,22 @@ def test_a_short_profile_takes_one_case_of_each_clause_on_each_topology() -> Non
     assert [(p.case.name, p.topology.processes) for p in chosen] == [("a", 2), ("a", 4)]
 
 
+def test_cases_in_turns_run_on_one_topology_each() -> None:
+    """From such a source each case runs once, and topologies have equally many."""
+    cases = [
+        planned(n, ("COUNT-2",), processes=p, kind=kind)
+        for kind in ("memory", "ray")
+        for p in (2, 4)
+        for n in ("a", "b", "c", "d")
+    ]
+    chosen = choose(cases, NOTHING, in_turns=["ray"]).planned
+
+    on_ray = [(p.case.name, p.topology.processes) for p in chosen if p.kind == "ray"]
+    assert sorted(name for name, _ in on_ray) == ["a", "b", "c", "d"]
+    assert sorted(processes for _, processes in on_ray) == [2, 2, 4, 4]
+    assert len([p for p in chosen if p.kind == "memory"]) == 8
+
+
 def test_one_known_hang_of_a_clause_is_run_and_the_others_are_spared() -> None:
     """A hang takes long to be sure of; cases known to end otherwise run all."""
     cases = [planned(n) for n in ("hangs-1", "hangs-2", "ends")]

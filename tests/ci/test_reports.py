@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from ci.drawing import draw
+from ci.drawing import LEFT, WIDTH, draw
 from ci.junit import as_junit
 from ci.markdown import as_markdown
 from ci.page import as_page
@@ -19,7 +21,7 @@ from ci.record import Record, as_json
 from conformance.account import account
 from conformance.model import Case, Fault, Shard, Topology
 from harness import Died, Event, Hung, Raised, Returned, Undecided
-from tests.ci.samples import entry, record, result
+from tests.ci.samples import entry, planned, record, result
 
 ODD = "got <b>\x1b[36mbold\x1b[39m</b> & | 'x' \ud800"
 CASE = Case(
@@ -165,6 +167,16 @@ def test_a_cell_opens_on_its_cases() -> None:
     assert "<b>" not in text
 
 
+def test_a_cell_whose_cases_were_spared_says_so() -> None:
+    """Where hangs that are known were left out, the matrix does not look as if it had no case."""
+    results = [result("hang"), result("pass", "COUNT-2", processes=4)]
+    run = replace(record(results), spared=[planned(processes=4)])
+
+    assert '<td class="cell">spared: known to hang</td>' in as_page(run)
+    assert "| spared: known to hang |" in as_markdown(run)
+    assert json.loads(as_json(run))["gate"]["cases_spared"] == ["skew-p4d1-memory"]
+
+
 @pytest.mark.parametrize(
     "outcome",
     [
@@ -199,10 +211,24 @@ def test_a_drawing_has_a_mark_for_each_event() -> None:
     drawing = draw(seen)
 
     assert drawing is not None
+    assert [name for _, name in drawing.lines] == ["process 0 hung", "process 1 died"]
     assert [m.letter for m in drawing.marks] == ["n", "E", "n"]
     assert drawing.marks[0].x < drawing.marks[1].x
     assert drawing.marks[2].y > drawing.marks[0].y
-    assert draw([{"events": []}]) is None
+    assert draw([{"events": [], "outcome": "hung"}]) is None
+
+
+@pytest.mark.parametrize("number", [1, 3, 80, 500])
+def test_letters_of_a_drawing_do_not_cover_each_other(number: int) -> None:
+    """Events at one moment, at the end too, stand apart in their order, within the picture."""
+    events = [[0.0, "next", 0], *([[1.0, "batch", k] for k in range(number)])]
+    drawing = draw([{"events": events, "outcome": "hung"}])
+
+    assert drawing is not None
+    places = [m.x for m in drawing.marks]
+    least = min(8.8, 700 / number - 0.2)
+    assert all(b - a >= least for a, b in pairwise(places))
+    assert LEFT <= places[0] < places[-1] <= WIDTH
 
 
 def test_a_run_is_compared_with_the_one_before(tmp_path: Any) -> None:

@@ -92,6 +92,23 @@ def test_threads_left_behind_are_named(gang: Gang) -> None:
     assert [o.left_threads for o in ended if isinstance(o, Returned)] == [()] * 2
 
 
+def test_threads_that_may_stay_are_not_left_behind(gang: Gang) -> None:
+    """A thread that the function lets stay asks for no fresh processes; in the next run it does."""
+    before = pids(gang)
+    stays = gang.run(_leave_and_let_stay, "parked")
+    after = pids(gang)
+    left = gang.run(cases.leave_thread, "parked", cases.FOR_EVER_S)
+
+    assert before == after
+    assert [o.left_threads for o in stays if isinstance(o, Returned)] == [()] * 2
+    assert [o.left_threads for o in left if isinstance(o, Returned)] == [("parked",)] * 2
+
+
+def _leave_and_let_stay(name: str) -> None:
+    rank.let_threads_stay(name)
+    cases.leave_thread(name, cases.FOR_EVER_S)
+
+
 def test_a_child_that_the_function_forks_is_no_rank(gang: Gang) -> None:
     """When a function forks, only the rank answers, and the gang goes on."""
     outcomes = gang.run(cases.fork_and_return)
@@ -173,6 +190,7 @@ def test_a_wrong_gang_is_refused(arguments: dict[str, Any], message: str) -> Non
     [
         ({"deadline_s": 0}, "deadline_s must be more than 0"),
         ({"stall_s": -1}, "stall_s must be more than 0"),
+        ({"stops": [0, 2]}, "stops must be ranks from 0 to 1, not 2"),
         ({"per_rank": [(1,)]}, "per_rank must have one tuple a rank: 2, not 1"),
         ({"per_rank": ["ab", "cd"]}, "per_rank must have one tuple of arguments a rank"),
     ],

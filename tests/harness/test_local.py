@@ -211,6 +211,23 @@ def test_a_stopped_rank_is_hung_when_the_others_have_ended(gang: Gang) -> None:
     assert outcomes[1].stopped
 
 
+def test_a_rank_that_stops_on_purpose_is_not_waited_for(gang: Gang) -> None:
+    """Where the caller says that a rank stops, the run ends with the others, before stall_s."""
+    outcomes = gang.run(_stop_if, 1, stops=[1], stall_s=50, deadline_s=40)
+
+    assert isinstance(outcomes[0], Returned)
+    assert isinstance(outcomes[1], Hung)
+    assert outcomes[1].stopped
+
+
+def test_a_rank_that_waits_for_a_stopped_one_has_its_time(gang: Gang) -> None:
+    """While another rank has not ended, one that stops on purpose makes no hang before stall_s."""
+    outcomes = gang.run(cases.culprit_then_gather, 1, "SIGSTOP", stops=[1], stall_s=3.0)
+
+    assert [type(outcome) for outcome in outcomes] == [Hung, Hung]
+    assert outcomes[0].elapsed_s >= 3.0
+
+
 def _stop_if(culprit: int) -> None:
     if rank.this().rank == culprit:
         cases.FAULTS["SIGSTOP"]()
