@@ -53,7 +53,9 @@ class Engine:
         self.napping = 0
         self.ahead = True
         self.full = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        # As `threading.Condition` asks of the lock that it is given.
+        self._has_lock: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         self.room = threading.Condition(self._lock)
         self.grants = threading.Condition(self._lock)
         self.ready = threading.Condition(self._lock)
@@ -68,7 +70,10 @@ class Engine:
         self._deferred: deque[Callable[[], None]] = deque()
 
     def __enter__(self) -> Machine:
-        self._lock.acquire()
+        # Blocks are never nested. If this thread has the lock already, an interrupt (Ctrl-C) came
+        # between taking it and the block that would have given it back: go on from there.
+        if not self._has_lock():
+            self._lock.acquire()
         return self._machine
 
     def __exit__(
@@ -79,11 +84,13 @@ class Engine:
     ) -> None:
         logs = None
         try:
-            self.poll()
+            if self._has_lock():  # or else an interrupt came where it was lent to others
+                self.poll()
             if self._logs:
                 logs, self._logs = self._logs, []
         finally:
-            self._lock.release()
+            if self._has_lock():
+                self._lock.release()
         for level, message in logs or ():
             self.log(level, message)
         if self._deferred:
@@ -95,7 +102,7 @@ class Engine:
         For finalizers, which run wherever they will, in a thread that holds the lock too.
         """
         self._deferred.append(action)
-        if self._lock.acquire(blocking=False):
+        if not self._has_lock() and self._lock.acquire(blocking=False):
             self._lock.release()
             self._run_deferred()
 

@@ -24,7 +24,7 @@ _MOST_BYTES_ALONE = 16 << 20  # where there is no agreement to hide
 _STEP_S = 1.0  # longest wait of a consumer between looks at the clock
 _SHORT_REST_S = 0.001  # of a source; if it is woken more often, longer passes cost less
 _NAP_S = 0.0003  # of a consumer, before it asks to be woken
-_SHORT_STEP_S = 0.0002  # of a consumer: about what it costs to have another thread place a batch
+SHORT_STEP_S = 0.0002  # of a consumer: about what it costs to have another thread place a batch
 _FLUSH_S = 0.5  # for the last word to be out when the consumer leaves
 _HANDOVER_S = 5.0  # for the last epoch's reader to let go of the source
 
@@ -89,6 +89,15 @@ class Stages(Protocol):
         """Put a batch without a real row on this process's devices."""
 
 
+def mean_step_s(mean_s: float, away_s: float) -> float:
+    """Return the mean of the last steps of a consumer, given the mean before the last of them.
+
+    After several batches at once there may be one long step, as where gradients are accumulated.
+    One that is long among many short ones means little: another thread had the interpreter's lock.
+    """
+    return mean_s + (min(away_s, 7 * SHORT_STEP_S) - mean_s) / 8
+
+
 class Epoch:
     """Runs one epoch; `next` may be called from any thread."""
 
@@ -120,7 +129,7 @@ class Epoch:
         self._error: JaxIterError | None = None
         self._rested_at = 0.0
         self._placing = False  # some thread is at it
-        self._step_s = 1.0  # that the consumer is away between batches, at least
+        self._step_s = 2 * SHORT_STEP_S  # that the consumer is away between batches
         self._over = False
         self._reader = self._thread("reader", label, self._read)
         self._placer = self._thread("placer", label, self._place)
@@ -153,7 +162,20 @@ class Epoch:
         Raises:
             StopIteration: The epoch is over.
             JaxIterError: It failed, the same on each call from then on.
+            BaseException: What a signal handler raises, KeyboardInterrupt say. The epoch is closed
+                then: nobody can tell whether a batch was taken.
         """
+        try:
+            return self._next()
+        except (StopIteration, JaxIterError):
+            raise
+        except BaseException as error:
+            with self._engine as machine:
+                machine.consumer_got(self._engine.clock(), False)
+            self.close(f"next() was interrupted by {type(error).__name__}")
+            raise
+
+    def _next(self) -> Any:
         engine = self._engine
         while True:
             with engine as machine:
@@ -172,9 +194,8 @@ class Epoch:
 
     def _note_pace(self, away_s: float) -> None:
         """Choose who places batches, from how long the consumer was away; the lock is held."""
-        # Long once or twice means little: another thread had the interpreter's lock.
-        self._step_s = max(_SHORT_STEP_S / 16, min(away_s, 2 * self._step_s))
-        self._engine.ahead = self._step_s > _SHORT_STEP_S
+        self._step_s = mean_step_s(self._step_s, away_s)
+        self._engine.ahead = self._step_s > SHORT_STEP_S
 
     def _take(self, machine: Machine) -> Callable[[], Any]:
         """Return the batch that is there, or say how it ended; the lock is held."""
@@ -246,10 +267,6 @@ class Epoch:
             ):
                 engine.ready.wait(_STEP_S)
                 engine.poll()
-        except BaseException:
-            machine.consumer_got(engine.clock(), False)
-            engine.grants.notify()
-            raise
         finally:
             engine.consumers -= 1
             self.stats.next_s += engine.clock() - began
@@ -405,7 +422,9 @@ class Epoch:
                 placed = stages.place_padding(schema, position)
             else:
                 placed = stages.place(loaded, position)
-        except Exception as error:  # noqa: BLE001  # all processes must learn it
+        except BaseException as error:  # all processes must learn it
+            if take and not isinstance(error, Exception):
+                raise  # the consumer was interrupted
             with engine as machine:
                 self._placing = False
                 engine.cause = engine.cause or error
@@ -413,14 +432,6 @@ class Epoch:
                 engine.grants.notify_all()
             engine.log(logging.ERROR, f"batch {position} cannot be put on devices", error)
             return None
-        except BaseException:  # the consumer was interrupted: the batch is still to be placed
-            with engine as machine:
-                self._placing = False
-                machine.consumer_got(engine.clock(), False)
-                if loaded is not None:
-                    self._host.appendleft(loaded)
-                engine.grants.notify_all()
-            raise
         with engine as machine:
             self._placing = False
             if not engine.stopping:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+import jax
+
 from jaxiter.buffers import Pool
 from jaxiter.hostbatch import HostBatch, Memory, host_batches
 from jaxiter.options import Options
@@ -81,6 +83,11 @@ class BatchStages:
         return self._placed(leaves, known, 0, {})
 
     def _placed(self, leaves: list[Any], schema: Schema, rows: int, blocks: Blocks) -> Placed:
+        # A guard of the consumer's thread is about transfers that the consumer does not know of.
+        with jax.transfer_guard_host_to_device("allow"):
+            return self._put(leaves, schema, rows, blocks)
+
+    def _put(self, leaves: list[Any], schema: Schema, rows: int, blocks: Blocks) -> Placed:
         nbytes = sum(leaf.nbytes for leaf in leaves)
         if self._placement.packs and len(leaves) >= WIDTH:
             packed = self._placement.put_packed(leaves, blocks)
