@@ -48,9 +48,16 @@ def who_waits_for_whom(views: Sequence[View]) -> str:
             text = f"stopped (SIGSTOP) after {describe_event(view.last_event)}"
         else:
             place = f" {view.place}" if view.place else ""
-            text = f"{view.state}{place} after {describe_event(view.last_event)}"
+            text = f"{_state(view)}{place} after {describe_event(view.last_event)}"
         clauses.setdefault(text, []).append(view.rank)
     return "; ".join(_clause(text, ranks) for text, ranks in clauses.items())
+
+
+def _state(view: View) -> str:
+    """The state, but for a rank that returned because an error ended its epoch: that error."""
+    last = view.last_event
+    error = last.fields.get("type") if last is not None and last.kind == "end" else None
+    return f"ended with {error}" if error and view.state == "returned" else view.state
 
 
 def _urgency(view: View) -> int:
