@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ci import previous
-from ci.compare import Status, compare
+from ci.compare import Status, compare, few_of
 from ci.costs import Costs, kind_of
 from ci.junit import as_junit
 from ci.known import DIRECTORY, Known, KnownError, known_of
@@ -312,10 +312,10 @@ def _say(record: Record, directory: Path, to: TextIO) -> None:
     for change in record.changes:
         print(f"  changed since the run before: {change}", file=to)
     if comparison.left_out:
-        names = ", ".join(comparison.left_out)
+        names = few_of(comparison.left_out)
         print(f"  left out, {len(comparison.left_out)} cases: {names}", file=to)
     if record.spared:
-        names = ", ".join(p.id for p in record.spared)
+        names = few_of([p.id for p in record.spared])
         print(f"  spared, {len(record.spared)} cases known to hang: {names}", file=to)
     if record.outside:
         names = ", ".join(clause.id for clause in record.outside)
