@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from harness.outcome import Hung, Outcome, Undecided, describe_event, state_of
+from harness.outcome import Hung, Outcome, Undecided, since, state_of
 from harness.stacks import fold, ranks_text
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _waits(found: Verdict, width: int) -> str:
 def _ranks(outcomes: tuple[Outcome, ...], width: int) -> str:
     groups: dict[str, list[int]] = {}
     for outcome in outcomes:
-        text = f"{state_of(outcome)} after {describe_event(outcome.last_event)}"
+        text = f"{state_of(outcome)} {since(outcome.last_event)}"
         groups.setdefault(text, []).append(outcome.rank)
     return "\n".join(
         _cut(f"  {ranks_text(ranks)}: {text}", width) for text, ranks in groups.items()

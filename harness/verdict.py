@@ -233,7 +233,8 @@ def _cause(causes: Sequence[Failure], outcomes: Sequence[Outcome]) -> dict[str, 
         "because": _line(first.what),
     }
     if first.kind == "died":
-        return {**named, "word": "died", "ranks": (first.rank,)}
+        because = _line(first.what).removeprefix("died ")  # the word says it
+        return {**named, "word": "died", "ranks": (first.rank,), "because": because}
     if first.kind == "stopped":
         return {**named, "word": "stopped"}
     counts = counts_of(outcomes)

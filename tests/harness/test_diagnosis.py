@@ -38,7 +38,10 @@ def test_ranks_that_are_alike_are_named_together() -> None:
         [View(0, "waits", None), View(1, "waits", None), View(2, "stopped", None)]
     )
 
-    assert why == "rank 2 is stopped (SIGSTOP) after no event; ranks 0, 1 wait after no event"
+    assert why == (
+        "rank 2 is stopped (SIGSTOP) before its first event; "
+        "ranks 0, 1 wait before their first event"
+    )
 
 
 def test_a_place_is_the_innermost_line_of_the_caller() -> None:

@@ -278,7 +278,7 @@ def test_a_verdict_needs_no_records() -> None:
     found: Verdict = verdict([Hung(rank=0, stacks="", why=""), Died(rank=1, signal="SIGKILL")])
 
     assert (found.word, found.ranks, found.batch) == ("died", (1,), None)
-    assert found.headline == "died: rank 1: died by SIGKILL"
+    assert found.headline == "died: rank 1: by SIGKILL"
 
 
 def test_the_rank_whose_error_has_a_cause_is_told_first() -> None:
