@@ -11,20 +11,32 @@ from collections.abc import Iterable, Sequence
 
 from conformance.simulated_cases import ENDS, FAULTS, Case
 from conformance.simulated_cost import Service, cost, table
-from harness.exploration import End, Exploration, Found
+from harness.exploration import Exploration, Found
+from harness.folding import explore_folded
 from harness.simulation import Drawn, Fault, Simulation
+from harness.worlds import End
 
 _PATIENCE_S = 10_000.0  # virtual; whoever is not finished by then is stuck
 
 
-def explore(case: Case, *, most_states: float = float("inf")) -> tuple[str, Found]:
+def explore(
+    case: Case, *, fold: bool = False, most_states: float = float("inf")
+) -> tuple[str, Found]:
     """Look at every order of events of a case.
+
+    Args:
+        case: The case.
+        fold: Whether to put in groups those states of a process that are alike.
+        most_states: Stop after so many.
 
     Returns:
         What to tell of it, and what was found.
     """
     exploration = case.exploration()
-    found = exploration.run(most_states=most_states)
+    if fold:
+        found = explore_folded(exploration, most_states=most_states)
+    else:
+        found = exploration.run(most_states=most_states)
     words = (
         f"{case.name}: {found.states:,} states, {found.steps:,} steps, {found.ends:,} ends, "
         f"{found.seconds:.1f} s"
@@ -41,10 +53,10 @@ def told(exploration: Exploration, schedule: Iterable[str]) -> list[str]:
         ValueError: An event is not possible where the schedule has it.
     """
     passed = exploration.replay(schedule)
-    world = passed[-1][1] if passed else exploration.start
+    world = passed[-1][1] if passed else exploration.worlds.start
     wrong = exploration.verdict(world) or "nothing is wrong"
     events = "; ".join(event for event, _ in passed)
-    return [f"  schedule: {events}", exploration.describe(world), f"  {wrong}"]
+    return [f"  schedule: {events}", exploration.worlds.describe(world), f"  {wrong}"]
 
 
 def draw(case: Case, seed: int) -> tuple[str, list[tuple[float, int, str]]]:
@@ -118,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
     status = 0
     for case in cases:
-        words, found = explore(case, most_states=options.most_states)
+        words, found = explore(case, fold=options.fold, most_states=options.most_states)
         print(words, flush=True)
         status = max(status, int(bool(found.wrong)))
     return status
@@ -153,6 +165,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--listing", action="store_true", help="reports may come together")
         if name == "explore":
             command.add_argument("--most-states", type=float, default=float("inf"))
+            command.add_argument(
+                "--fold", action="store_true", help="states of a process that are alike count once"
+            )
         if name == "draw":
             command.add_argument("--seed", type=int, default=0, help="of the first run")
             command.add_argument("--runs", type=int, default=1000)

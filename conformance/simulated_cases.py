@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 from conformance.simulated_rank import Script, Setting, SimulatedRank
-from harness.exploration import End, Exploration
+from harness.exploration import Exploration
+from harness.worlds import End
 from jaxiter.agreement import Terms
 from jaxiter.deciding import Timing
 from jaxiter.protocol import Machine
@@ -20,6 +21,7 @@ Fault = Literal[
 ENDS: tuple[Ends, ...] = get_args(Ends)
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
+_GAVE_UP = ("SyncTimeoutError", 0)
 _LOSSES = ("die", "stop", "absent", "hang")  # the others wait for a time-out
 # Powers of 2, and none of the others' time-outs within the limit of the exploration.
 _NEVER_LATE = Timing(timeout_s=64.0, beat_s=16.0, lazy_s=0.125, warn_s=math.inf)
@@ -145,17 +147,15 @@ def judge(case: Case, end: End) -> str:
     }
     if not those:
         return ""
-    outcomes = {index: _outcome(rank) for index, rank in those.items()}
+    outcomes = _outcomes(those)
     if case.fault == "unplaced" and outcomes.get(case.at, ("",))[0] == "error":
         # What is decided cannot be taken back: the others may have got all of it, and the end.
         outcomes = {i: o for i, o in outcomes.items() if i == case.at or o[0] != "end"}
     if len(set(outcomes.values())) > 1 and not _gave_up_on_stopped(case, outcomes):
         return f"outcomes differ: {outcomes}"
     counts = {index: rank.machine.taken for index, rank in those.items()}
-    ahead = case.most_ahead + case.prefetch
-    apart = max(counts.values()) - min(counts.values())
-    if apart > (ahead if case.fault in ("unplaced", "stop") else 0):
-        return f"counts differ: {counts}"
+    if wrong := _wrong_counts(case, end, counts, _outcomes(those)):
+        return wrong
     index = min(outcomes, key=lambda index: (index == case.at, index))
     consumer, kind, process = outcomes[index]
     taken = counts[index]
@@ -174,6 +174,33 @@ def _outcome(rank: SimulatedRank) -> tuple[str, str, int | None]:
     return rank.threads.consumer, kind, process
 
 
+def _outcomes(ranks: dict[int, SimulatedRank]) -> dict[int, tuple[str, str, int | None]]:
+    return {index: _outcome(rank) for index, rank in ranks.items()}
+
+
+def _wrong_counts(
+    case: Case, end: End, counts: dict[int, int], outcomes: dict[int, tuple[str, str, int | None]]
+) -> str:
+    """Return which process got more or fewer batches than were decided.
+
+    Two may: one that cannot place a batch has those before it; and one that gave up on process 0,
+    which stopped, has those that it knows to be decided.
+    """
+    zero = cast("SimulatedRank | None", end.ranks[0])
+    decided = None if zero is None else zero.decided
+    ahead = case.most_ahead + case.prefetch
+    for index, taken in counts.items():
+        due = decided if decided is not None else min(counts.values())
+        least = due
+        if case.fault == "unplaced" and index == case.at and outcomes[index][1] == "InternalError":
+            due = least = case.batches - 1
+        elif case.fault == "stop" and case.at == 0 and outcomes[index][1:] == _GAVE_UP:
+            least = due - ahead
+        if not least <= taken <= due:
+            return f"counts differ: {counts}, of which {due} were due to rank {index}"
+    return ""
+
+
 def _wrong_rows(rank: SimulatedRank) -> str:
     """Return how the delivered rows differ from the first batches of the source."""
     threads, taken = rank.threads, rank.machine.taken
@@ -185,7 +212,7 @@ def _wrong_rows(rank: SimulatedRank) -> str:
 def _gave_up_on_stopped(case: Case, outcomes: dict[int, tuple[str, str, int | None]]) -> bool:
     """Whether others gave up alone on process 0, which went on later than any may wait."""
     others = {outcome for index, outcome in outcomes.items() if index}
-    return case.fault == "stop" and case.at == 0 and others == {("error", "SyncTimeoutError", 0)}
+    return case.fault == "stop" and case.at == 0 and others == {("error", *_GAVE_UP)}
 
 
 def _ended(end: End) -> list[tuple[int, int]]:

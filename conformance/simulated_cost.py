@@ -89,6 +89,7 @@ class Lean:
         self.machine.memory_fits(look_ahead)
         self.decided = 0
         self._decisions = decisions
+        self._waits = False
         self._process = process
 
     @property
@@ -135,22 +136,25 @@ class Lean:
         machine = self.machine
         posts: list[Post] = []
         while True:
-            if machine.placed < machine.granted:
+            granted = machine.granted
+            if machine.placed < granted:
+                self._waits = False
                 self.decided += 1
-                while machine.placed < machine.granted:
+                while machine.placed < granted:
                     machine.batch_placed()
                     machine.consumer_got(now, True)
             if machine.started:
                 while machine.has_room:
                     machine.batch_ready(SCHEMA)
-            machine.consumer_waits(now)
+            if not self._waits:  # in one call of next() until a batch comes
+                machine.consumer_waits(now)
+                self._waits = True
             for action in machine.poll(now):
-                match action:
-                    case Send(report):
-                        posts.append((0, _text(report)))
-                    case Announce(decision):
-                        posts.append((None, decision.text()))
-            if machine.placed == machine.granted and not (machine.started and machine.has_room):
+                if isinstance(action, Send):
+                    posts.append((0, _text(action.report)))
+                elif isinstance(action, Announce):
+                    posts.append((None, action.decision.text()))
+            if machine.granted == granted and not (machine.started and machine.has_room):
                 return posts
 
 

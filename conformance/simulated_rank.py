@@ -243,6 +243,28 @@ class SimulatedRank:
         """What must never be, and was."""
         return self.threads.wrong
 
+    @property
+    def decided(self) -> int | None:
+        """On process 0, how many batches it has decided on."""
+        decider = self.machine._decider
+        return None if decider is None else decider.decided
+
+    @property
+    def outcome(self) -> Hashable:
+        """Return what has become of it; a judge looks at nothing else."""
+        threads, machine = self.threads, self.machine
+        note = threads.error
+        return (
+            threads.consumer,
+            None if note is None else (note.kind, note.process),
+            machine.taken,
+            machine.own_batches,
+            threads.rows,
+            threads.held,
+            threads.source,
+            self.decided,
+        )
+
     def moves(self) -> Sequence[str]:
         """Return what its threads may do next."""
         threads, found = self.threads, []
@@ -267,13 +289,19 @@ class SimulatedRank:
         found = ["leave"] if taken in script.leaves else []
         if taken - 1 in script.stuck:
             return [*found, "stick"]
-        return found if found and not script.stays else [*found, "next"]
+        if found and not script.stays:
+            return found
+        # After a step that was long, or short: the placer places ahead, or the consumer itself.
+        return [*found, "next", "next soon"] if taken else [*found, "next"]
 
     def do(self, move: str, now: float) -> Sequence[Post]:
         """Make a move of one of its threads."""
         name, _, detail = move.partition(" ")
         if name in ("batch", "end", "fail", "hang"):
             self._read(name, detail, now)
+        elif name == "next":
+            self.engine.ahead = detail != "soon"
+            self._next(now)
         else:
             getattr(self, f"_{name}")(now)
         return self._after(now)
@@ -341,7 +369,8 @@ class SimulatedRank:
                 if position == 0:
                     machine.memory_fits(self.setting.most_ahead)
                 machine.batch_ready(script.schema(position), script.checksum(position))
-                engine.poll()
+                if not machine.has_room:
+                    engine.poll()
                 threads.reader = "waits"
                 engine.room.rung = True  # it looks before it waits
             elif name == "fail":
@@ -374,6 +403,7 @@ class SimulatedRank:
                 threads.placer = "placing"
             else:
                 threads.placer = "waits"
+                engine.full = threads.device >= self.setting.prefetch
 
     def _place(self, now: float) -> None:
         """Let the placer have put a batch on devices."""
@@ -383,11 +413,11 @@ class SimulatedRank:
 
     def _put(self, now: float) -> None:
         """Let the consumer have put a batch on devices."""
-        self._carry_out(now)
         self.threads.consumer = "again"
+        self._carry_out(now, take=True)
 
-    def _carry_out(self, now: float) -> bool:
-        """Put the claimed batch on devices; False if that failed."""
+    def _carry_out(self, now: float, *, take: bool = False) -> bool:
+        """Put the claimed batch on devices, and take the next one; False if that failed."""
         threads, engine = self.threads, self.engine
         engine.now = now
         position = self.machine.placed
@@ -404,7 +434,10 @@ class SimulatedRank:
                 machine.batch_placed()
                 if threads.device > self.setting.prefetch:
                     threads.wrong = f"{threads.device} batches are on devices"
-            engine.ready.notify()
+            if take and threads.device:
+                self._got(machine, now)
+            else:
+                engine.ready.notify()
         return True
 
     def _content(self, machine: Machine, position: int) -> tuple[int, str]:
@@ -435,7 +468,8 @@ class SimulatedRank:
                 engine.consumers = 1
                 machine.consumer_waits(now)
                 engine.poll()
-                if not self._may_place(machine) and machine.final is None:
+                may_come = self._may_place(machine) or self._placing
+                if not may_come and machine.final is None:
                     threads.consumer = "napping"
                     engine.napping = 1
                 else:
@@ -479,8 +513,10 @@ class SimulatedRank:
             self.delivered.append(self._queue[0])
         self._queue = self._queue[1:]
         threads.device -= 1
+        self.engine.full = False
         machine.consumer_got(now, True)
-        self.engine.grants.notify()
+        if self.engine.ahead:
+            self.engine.grants.notify()
 
     def _leave(self, now: float) -> None:
         """Let the consumer leave its loop."""
@@ -529,6 +565,8 @@ class SimulatedRank:
                 threads.placer = "over"
             elif threads.device < self.setting.prefetch and self._may_place(machine):
                 threads.placer = "woken"
+            else:
+                engine.full = threads.device >= self.setting.prefetch
         if engine.ready.rung and threads.consumer == "waiting":
             may_place = self._may_place(machine)
             threads.woken = threads.device > 0 or may_place or self._ended(machine)
@@ -561,7 +599,7 @@ class SimulatedRank:
             tuple(vars(self.threads).values()),
             self._queue,
             tuple(engine.outbox) if self.process == 0 else (),
-            (engine.untold, engine.stopping),
+            (engine.untold, engine.stopping, engine.ahead, engine.full),
             key_of(self.machine, now, self.setting.timing),
         )
 
@@ -574,6 +612,7 @@ _TIMES = frozenset(
         "_sent_at",
         "_news_since",
         "_wake_at",
+        "_looked_at",
         "_since",
         "_advanced_at",
         "_spoke_at",
@@ -611,7 +650,7 @@ def key_of(state: object, now: float, timing: Timing) -> Hashable:
         elif name == "_sent":
             found.append(None if value is None else (value.standing, value.waited_s > 0))
         elif name == "_reports":
-            found.append(tuple(None if r is None else r.standing for r in value))
+            continue  # what they said counts; the rest is for words of warnings
         elif name in ("_decider", "_aftermath"):
             found.append(None if value is None else key_of(value, now, timing))
         else:

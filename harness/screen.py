@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from harness.outcome import Hung, Outcome, Undecided, since, state_of
-from harness.stacks import fold, ranks_text
+from harness.stacks import fold, ranks_text, together
 
 if TYPE_CHECKING:
     from harness.verdict import Failure, Verdict
@@ -24,6 +24,8 @@ def screen(found: Verdict, width: int) -> str:
         parts += [_later(failure, width) for failure in found.later[:LATER_FAILURES]]
         if len(found.later) > LATER_FAILURES:
             parts.append(f"  and {len(found.later) - LATER_FAILURES} more")
+    if found.faults and not found.ok:  # where all is well the headline has them
+        parts.append(_cut(f"injected: {', '.join(found.faults)}", width))
     parts.append(_waits(found, width))
     parts.append("where each rank stands:\n" + _ranks(found.outcomes, width))
     stacks = {o.rank: o.stacks for o in found.outcomes if isinstance(o, Hung | Undecided)}
@@ -52,12 +54,9 @@ def _moment(failure: Failure) -> str:
 
 
 def _waits(found: Verdict, width: int) -> str:
-    groups: dict[tuple[str, int | None], list[int]] = {}
-    for wait in found.waiting:
-        if wait.rank not in found.ranks:
-            groups.setdefault((wait.place, wait.batch), []).append(wait.rank)
+    others = (wait for wait in found.waiting if wait.rank not in found.ranks)
     lines = []
-    for (place, batch), ranks in groups.items():
+    for ranks, (place, batch) in together((w.rank, (w.place, w.batch)) for w in others):
         at = "" if batch is None else f" at batch {batch}"
         verb = "waits" if len(ranks) == 1 else "wait"
         lines.append(_cut(f"{ranks_text(ranks)} {verb}{at} {place}".rstrip(), width))
@@ -65,12 +64,9 @@ def _waits(found: Verdict, width: int) -> str:
 
 
 def _ranks(outcomes: tuple[Outcome, ...], width: int) -> str:
-    groups: dict[str, list[int]] = {}
-    for outcome in outcomes:
-        text = f"{state_of(outcome)} {since(outcome.last_event)}"
-        groups.setdefault(text, []).append(outcome.rank)
+    told = ((o.rank, f"{state_of(o)} {since(o.last_event)}") for o in outcomes)
     return "\n".join(
-        _cut(f"  {ranks_text(ranks)}: {text}", width) for text, ranks in groups.items()
+        _cut(f"  {ranks_text(ranks)}: {text}", width) for ranks, text in together(told)
     )
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+_INNERMOST_FRAMES = 4
 
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? ")
 _FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
@@ -58,6 +63,16 @@ class Thread:
         """The frames of the code under test, innermost first."""
         return tuple(frame for frame in self.frames if frame.is_own)
 
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return "main thread" if self.main else f"thread {self.name}".strip()
+
+    @property
+    def place(self) -> str:
+        """Where it stands, in few words."""
+        return self.frames[0].place if self.frames else "no Python frame"
+
 
 def parse(stacks: str) -> tuple[Thread, ...]:
     """Read what `faulthandler` wrote: one block a thread, the main thread last."""
@@ -84,10 +99,29 @@ def fold(stacks: Mapping[int, str]) -> str:
     Args:
         stacks: what `faulthandler` wrote, or why there is nothing, by rank.
     """
-    alike: dict[str, list[int]] = {}
-    for rank, text in sorted(stacks.items()):
-        alike.setdefault(_fold_one(text), []).append(rank)
-    return "\n".join(f"{ranks_text(ranks)}:\n{text}" for text, ranks in alike.items())
+    texts = ((rank, _fold_one(text)) for rank, text in sorted(stacks.items()))
+    return "\n".join(f"{ranks_text(ranks)}:\n{text}" for ranks, text in together(texts))
+
+
+def together(told: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
+    """Put ranks of which the same is to be told together, in the order of the first of each."""
+    groups: dict[K, list[int]] = {}
+    for rank, what in told:
+        groups.setdefault(what, []).append(rank)
+    return [(ranks, what) for what, ranks in groups.items()]
+
+
+def readable(stacks: str, *, all_frames: bool) -> str:
+    """Put the main thread first, and in each thread the user's own frames, with their source.
+
+    Args:
+        stacks: what `faulthandler` wrote: innermost frames first, the main thread last.
+        all_frames: show frames of libraries too, and not only where a thread stands.
+    """
+    threads = sorted(parse(stacks), key=lambda thread: (not thread.main, not thread.own))
+    if not threads:
+        return stacks.strip()
+    return "\n".join(_readable(thread, all_frames=all_frames) for thread in threads)
 
 
 def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
@@ -110,8 +144,7 @@ def _fold_one(text: str) -> str:
         return f"  {text.strip()}"
     counts: dict[tuple[str, str], int] = {}
     for thread in sorted(threads, key=lambda t: (not t.own, not t.main)):
-        who = "main thread" if thread.main else f"thread {thread.name}".strip()
-        key = who, _frames(thread)
+        key = thread.title, _frames(thread)
         counts[key] = counts.get(key, 0) + 1
     return "\n".join(
         f"  {who if number == 1 else f'{number} threads'}{frames}"
@@ -122,8 +155,7 @@ def _fold_one(text: str) -> str:
 def _frames(thread: Thread) -> str:
     own = thread.own
     if not own:
-        place = thread.frames[0].place if thread.frames else "no Python frame"
-        return f", no own frame: {place}"
+        return f", no own frame: {thread.place}"
     inner = thread.frames[: thread.frames.index(own[0])]
     lines = [f"    {frame.place}: {frame.source}".rstrip(": ") for frame in own]
     if inner:
@@ -134,3 +166,25 @@ def _frames(thread: Thread) -> str:
     if others:
         lines.append(f"    and {others} frames that are not yours")
     return "\n" + "\n".join(lines)
+
+
+def _readable(thread: Thread, *, all_frames: bool) -> str:
+    others = [frame for frame in thread.frames if not frame.is_own]
+    shown = others if all_frames else others[:_INNERMOST_FRAMES]
+    if not thread.own:
+        return "\n".join([f"{thread.title}: {thread.place}", *_lines(others if all_frames else [])])
+    text = [f"{thread.title}, its own frames, innermost first:", *_lines(thread.own)]
+    if shown:
+        left = len(others) - len(shown)
+        more = f" ({left} more with -v)" if left else ""
+        text += [f"  in libraries{more}:", *_lines(shown, "    ")]
+    return "\n".join(text)
+
+
+def _lines(frames: Sequence[Frame], indent: str = "  ") -> list[str]:
+    lines = []
+    for frame in frames:
+        lines.append(f"{indent}{frame.file}:{frame.line} in {frame.function}")
+        if frame.is_own and frame.source:
+            lines.append(f"{indent}    {frame.source}")
+    return lines

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.diagnosis import place_of
+from harness.injected import injected
 from harness.mismatch import counts_of, uneven, unlike
 from harness.outcome import Died, Finished, Hung, Outcome, Raised, Returned, Undecided, state_of
 from harness.screen import screen
@@ -101,6 +102,7 @@ class Verdict:
         later: the other failures, in order of time.
         waiting: the ranks that have not ended.
         outcomes: what the verdict is on; index = rank.
+        faults: those that were injected, in a few words each, in order of time.
     """
 
     word: Word
@@ -112,6 +114,7 @@ class Verdict:
     later: tuple[Failure, ...] = ()
     waiting: tuple[Wait, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
+    faults: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -153,6 +156,7 @@ def verdict(outcomes: Sequence[Outcome], *, follows: Collection[str] = ()) -> Ve
         "later": tuple(told[1:]),
         "waiting": waiting,
         "outcomes": tuple(outcomes),
+        "faults": injected(outcomes),
     }
     found = unlike(outcomes)
     if found is not None and not (causes and causes[0].at_s < found[0]):
@@ -256,7 +260,9 @@ def _no_cause(
     if counted is not None:
         return counted
     if len(returned) == len(outcomes):
-        return {"word": "ok", "because": f"all {len(outcomes)} returned"}
+        survived = ", ".join(injected(outcomes))
+        despite = f" in spite of {survived}" if survived else ""
+        return {"word": "ok", "because": f"all {len(outcomes)} returned{despite}"}
     tasks = {task for f in failures for task in _missing_tasks(f.what)} & set(range(len(outcomes)))
     if tasks:
         return _missing(tasks, outcomes, "did not come to where the others waited for it")

@@ -13,6 +13,7 @@ from jaxiter.agreement import (
     Changes,
     Final,
     SchemaWords,
+    Standing,
     Terms,
     Verdict,
     decide,
@@ -80,6 +81,7 @@ class Decider:
         self._timing = timing
         self._options = {} if schema_words is None else {"schema_words": schema_words}
         self._reports: list[Report | None] = [None] * processes
+        self._standings: list[Standing | None] = [None] * processes  # with all that still counts
         self._hellos: list[Hello | None] = [None] * processes
         self._heard_at = [now] * processes
         self._waiting_since: list[float | None] = [None] * processes
@@ -98,14 +100,15 @@ class Decider:
         self._waiting_since[process] = now - report.waited_s if report.waited_s else None
         if report.hello is not None:
             self._hellos[process] = report.hello
-        previous = self._reports[process]
-        if previous is not None:
-            before, new = previous.standing, report.standing
-            schemas = _since(self.decided, before.schemas + new.schemas)
-            sums = _since(self.decided, before.sums + new.sums)
-            report = replace(report, standing=replace(new, schemas=schemas, sums=sums))
+        before, standing = self._standings[process], report.standing
+        if before is not None:
+            schemas = _since(self.decided, before.schemas + standing.schemas)
+            sums = _since(self.decided, before.sums + standing.sums)
+            if schemas != standing.schemas or sums != standing.sums:
+                standing = replace(standing, schemas=schemas, sums=sums)
         self._reports[process] = report
-        if previous is None or previous.standing != report.standing:
+        self._standings[process] = standing
+        if before != standing:
             self._fresh = True
 
     @property
@@ -185,14 +188,14 @@ class Decider:
 
     def _judge(self) -> Verdict:
         if self._go:
-            standings = [report.standing for report in self._reports if report is not None]
+            standings = [standing for standing in self._standings if standing is not None]
             return decide(self._terms, standings, self.decided, **self._options)
         stops = [
-            Final(error=report.standing.error)
-            if report.standing.error is not None
+            Final(error=standing.error)
+            if standing.error is not None
             else Final(error=notes.left(process, 0), left=(process, 0))
-            for process, report in enumerate(self._reports)
-            if report is not None and (report.standing.error is not None or report.standing.left)
+            for process, standing in enumerate(self._standings)
+            if standing is not None and (standing.error is not None or standing.left)
         ]
         if stops:
             return Verdict(0, stops[0])
@@ -209,7 +212,7 @@ class Decider:
     def _speak(self, verdict: Verdict, go: Go | None, slow: str, now: float) -> Decision:
         schemas: Changes = ()
         if self._go and verdict.upto > self.decided:
-            standings = [report.standing for report in self._reports if report is not None]
+            standings = [standing for standing in self._standings if standing is not None]
             schemas = schemas_for_padding(
                 self._terms, standings, self.decided, verdict.upto, self._told_schema
             )

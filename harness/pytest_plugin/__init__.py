@@ -30,10 +30,9 @@ from harness.pytest_plugin.failures import (
 from harness.pytest_plugin.pool import Pool, TestGang
 from harness.pytest_plugin.settings import Settings, add_options, describe, read_settings
 from harness.pytest_plugin.slots import Slots
-from harness.pytest_plugin.stacks import fold
 from harness.pytest_plugin.topologies import MarkerError, arguments_of, limits, topologies
 from harness.rank import This
-from harness.stacks import ranks_text
+from harness.stacks import ranks_text, together
 
 __all__ = [
     "GangDied",
@@ -177,13 +176,13 @@ def _xfail_as_marked(item: pytest.Function, outcomes: list[Outcome]) -> None:
 
 def _report(item: pytest.Item, outcomes: list[Outcome]) -> None:
     texts = ((outcome.rank, _GLOO.sub("", outcome.output)) for outcome in outcomes)
-    outputs = fold((rank, text) for rank, text in texts if text)
+    outputs = together((rank, text) for rank, text in texts if text)
     for ranks, text in outputs:
         key = f"stdout and stderr of {ranks_text(ranks)}"
         item.add_report_section("call", key, text)
         if item.config.option.capture == "no":
             print(f"\n----- {key} -----\n{text}", end="")
-    left = fold((o.rank, o.left_threads) for o in outcomes if isinstance(o, Finished))
+    left = together((o.rank, o.left_threads) for o in outcomes if isinstance(o, Finished))
     for ranks, threads in left:
         if threads:
             text = f"threads left behind: {', '.join(threads)}; the next test gets fresh processes"

@@ -11,9 +11,8 @@ from _pytest.outcomes import Failed
 
 from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
 from harness.pytest_plugin.on_rank import PICTURE
-from harness.pytest_plugin.stacks import fold, readable
 from harness.rank import qualified_name
-from harness.stacks import ranks_text
+from harness.stacks import ranks_text, readable, together
 from harness.verdict import verdict
 
 
@@ -128,12 +127,12 @@ def _failure(outcomes: Sequence[Outcome]) -> tuple[type[GangFailure], str] | Non
     raised = [outcome for outcome in outcomes if isinstance(outcome, Raised)]
     if not raised:
         return None
-    endings = fold((outcome.rank, _ending(outcome)) for outcome in outcomes)
+    endings = together((outcome.rank, _ending(outcome)) for outcome in outcomes)
     errors = [outcome for outcome in raised if _ending(outcome) == "raised"]
     if len(endings) > 1 and not errors:
         ways = "; ".join(f"{ranks_text(ranks)} {ending}" for ranks, ending in endings)
         return RanksDiffer, f"the ranks ended in different ways: {ways}"
-    messages = fold((outcome.rank, _headline(outcome)) for outcome in errors)
+    messages = together((outcome.rank, _headline(outcome)) for outcome in errors)
     ways = "; ".join(f"{ranks_text(ranks)} raised {text}" for ranks, text in messages[:3])
     more = f"; and {len(messages) - 3} more" if len(messages) > 3 else ""
     others = [(ranks, ending) for ranks, ending in endings if ending != "raised"]
@@ -153,8 +152,10 @@ def _details(outcomes: Sequence[Outcome], *, verbose: bool) -> list[str]:
     told.sort(key=_order)
     details = {outcome.rank: _detail(outcome, verbose=verbose) for outcome in told}
     lines = []
-    for ranks, (title, _) in fold((rank, (t, _place(text))) for rank, (t, text) in details.items()):
-        texts = fold((rank, details[rank][1]) for rank in ranks)
+    for ranks, (title, _) in together(
+        (rank, (t, _place(text))) for rank, (t, text) in details.items()
+    ):
+        texts = together((rank, details[rank][1]) for rank in ranks)
         seen = f", as {ranks_text(texts[0][0])} saw it" if len(texts) > 1 else ""
         lines += ["", f"----- {ranks_text(ranks)}{title}{seen} -----", texts[0][1]]
         for others, text in texts[1:]:

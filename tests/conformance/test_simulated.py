@@ -13,15 +13,35 @@ PAIRS = [
     for fault in FAULTS
     for at in ((1,) if fault in ("none", "stop") else (0, 1))
 ]
+COMPARED = [
+    *(Case(batches=1, ends=ends, fault=fault) for ends in ENDS for fault in ("none", "die")),
+    *(Case(batches=1, fault=fault, at=0) for fault in ("leave", "unplaced", "fail")),
+    Case(batches=2, ends="equal"),
+]
+TRIPLES = [
+    *(Case(ranks=3, batches=1, ends=ends) for ends in ("drop", "equal")),
+    Case(ranks=3, batches=1, fault="die", at=2),
+]
 
 
-@pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
-def test_two_ranks_come_to_one_outcome_in_every_order_of_events(case: Case) -> None:
-    """Whatever happens when, both get the same batches and the same end."""
-    words, found = explore(case)
+@pytest.mark.parametrize("case", [*PAIRS, *TRIPLES], ids=lambda case: case.name)
+def test_ranks_come_to_one_outcome_in_every_order_of_events(case: Case) -> None:
+    """Whatever happens when, all get the same batches and the same end."""
+    words, found = explore(case, fold=True)
 
     assert not found.wrong, words
     assert found.complete
+
+
+@pytest.mark.parametrize("case", COMPARED, ids=lambda case: case.name)
+def test_groups_of_states_come_to_the_same_outcomes(case: Case) -> None:
+    """What states put in groups come to is what single states come to, no more and no less."""
+    full, folded = explore(case)[1], explore(case, fold=True)[1]
+
+    assert full.complete
+    assert not full.wrong
+    assert folded.outcomes == full.outcomes
+    assert folded.states < full.states
 
 
 @pytest.mark.parametrize("ends", ENDS)

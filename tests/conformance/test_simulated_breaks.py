@@ -11,6 +11,7 @@ from conformance.simulated_rank import _Engine
 from jaxiter import agreement, deciding
 from jaxiter.agreement import Standing, Terms, Verdict
 from jaxiter.engine import Engine
+from jaxiter.messages import Decision
 from jaxiter.protocol import Machine
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -59,6 +60,32 @@ def _lost_wake_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Engine, "poll", poll)
 
 
+def _one_more(patch: pytest.MonkeyPatch) -> None:
+    """A process that learns of an error delivers one more batch that it holds."""
+    apply = Machine._apply
+
+    def patched(self: Machine, decision: Decision, now: float) -> None:
+        apply(self, decision, now)
+        failed = decision.final is not None and decision.final.error is not None
+        if failed and self._process and self._held > self._granted:
+            self._granted += 1
+
+    patch.setattr(Machine, "_apply", patched)
+
+
+def _one_less(patch: pytest.MonkeyPatch) -> None:
+    """A process that learns of an error leaves out the last batch that was decided."""
+    apply = Machine._apply
+
+    def patched(self: Machine, decision: Decision, now: float) -> None:
+        apply(self, decision, now)
+        failed = decision.final is not None and decision.final.error is not None
+        if failed and self._process and self.placed < self._granted:
+            self._granted -= 1
+
+    patch.setattr(Machine, "_apply", patched)
+
+
 BREAKS: dict[str, tuple[Break, Case, str]] = {
     "maximum": (_maximum, Case(), "batch 0 is delivered, and not held"),
     "forgotten close": (_forgotten_close, Case(fault="leave"), "not finished: rank 0"),
@@ -68,16 +95,25 @@ BREAKS: dict[str, tuple[Break, Case, str]] = {
         "not finished: rank 0",
     ),
     "lost wake-up": (_lost_wake_up, Case(), "not finished: rank"),
+    "one more": (_one_more, Case(fault="stop"), "counts differ: {0: 0, 1: 1}, of which 0"),
+    "one less": (
+        _one_less,
+        Case(fault="unplaced", batches=2, at=0),
+        "counts differ: {0: 1, 1: 1}, of which 2 were due to rank 1",
+    ),
 }
 
 
+@pytest.mark.parametrize("fold", [False, True], ids=["states", "groups"])
 @pytest.mark.parametrize("name", BREAKS)
-def test_a_fault_of_the_protocol_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_protocol_is_found(
+    name: str, fold: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The exploration says what is wrong, and its schedule shows it again."""
     breaks, case, words = BREAKS[name]
     breaks(monkeypatch)
 
-    said, found = explore(case)
+    said, found = explore(case, fold=fold)
 
     assert words in found.wrong, said
     assert found.schedule

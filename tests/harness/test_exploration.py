@@ -35,7 +35,7 @@ def test_a_deadlock_is_found_by_its_shortest_schedule() -> None:
     )
     world = exploration.replay(found.schedule)[-1][1]
     assert exploration.verdict(world) == found.wrong
-    assert "rank 0: at 'wait 1'" in exploration.describe(world)
+    assert "rank 0: at 'wait 1'" in exploration.worlds.describe(world)
 
 
 @pytest.mark.parametrize("reduce", [True, False])
@@ -59,6 +59,15 @@ def test_what_must_never_be_ends_the_search(reduce: bool) -> None:
 
     assert found.wrong == "rank 0: it fell"
     assert found.schedule == ("1 send 0", "0 hears 1", "0 wait", "0 fall")
+
+
+@pytest.mark.parametrize("reduce", [True, False])
+def test_an_error_of_a_rank_is_told_with_its_schedule(reduce: bool) -> None:
+    """A rank that raises is wrong, and the events that it takes are told."""
+    found = explore("wait; raise", "send 0; wait", reduce=reduce).run()
+
+    assert found.wrong == "rank 0: raised ValueError('no more rows')"
+    assert found.schedule == ("1 send 0", "0 hears 1", "0 wait", "0 raise")
 
 
 def test_the_reduction_finds_the_same_ends() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.harness.conftest import is_alive, wait_until
@@ -481,37 +485,64 @@ def test_workers_of_xdist_share_the_bound(pytester: pytest.Pytester) -> None:
     """Never do more ranks live at once than allowed, over all workers; gangs are warm in each."""
     pytester.makepyfile(
         """
-        import os, pathlib, time
+        import os, pathlib
         import pytest
 
-        def alive():
+        def note():
             mine = pathlib.Path("pids")
             mine.mkdir(exist_ok=True)
             (mine / str(os.getpid())).touch()
-            states = []
-            for each in mine.iterdir():
-                try:
-                    text = pathlib.Path("/proc", each.name, "stat").read_text()
-                except OSError:
-                    continue
-                states.append(text.rpartition(")")[2].split()[0] not in "ZX")
-            return sum(states)
 
         @pytest.mark.gang(processes=2)
         @pytest.mark.parametrize("k", range(6))
         def test_two(k):
-            assert alive() <= 4
+            note()
 
         @pytest.mark.gang(processes=3)
         def test_three():
-            assert alive() <= 4
+            note()
         """
     )
-    result = run(pytester, "-n", "2", "--gang-max-processes=4")
+    with count_ranks() as seen:
+        result = run(pytester, "-n", "2", "--gang-max-processes=4")
 
     result.assert_outcomes(passed=7)
+    assert 3 <= max(seen) <= 4
     # Two workers with a gang of two, one of three, and those of two again; 15 if none stayed warm.
     assert len(list((pytester.path / "pids").iterdir())) <= 11
+
+
+def test_bodies_run_on_ray_actors(pytester: pytest.Pytester) -> None:
+    """With `backend="ray"` the ranks are actors of one cluster, and failures read the same."""
+    pytester.makepyfile(
+        """
+        import os
+        import jax
+        import numpy as np
+        import pytest
+        from jax.experimental import multihost_utils
+
+        pytestmark = pytest.mark.gang(processes=2, backend="ray")
+
+        def test_sum(this):
+            import ray
+            assert ray.get_runtime_context().get_actor_id()
+            ranks = multihost_utils.process_allgather(np.array([this.rank]))
+            assert ranks.ravel().tolist() == [0, 1]
+
+        def test_failure(this):
+            if this.rank == 1:
+                raise ValueError("no more rows")
+
+        def test_parent(gang):
+            from harness.pytest_plugin import check
+            assert os.getpid() not in check(gang.run(os.getpid))
+        """
+    )
+    result = run(pytester)
+
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["rank 1 raised ValueError: no more rows; rank 0 returned"])
 
 
 def test_pytest_timeout_ends_a_run(pytester: pytest.Pytester) -> None:
@@ -578,6 +609,31 @@ def test_pdb_in_the_parent(pytester: pytest.Pytester) -> None:
 
     result.stdout.fnmatch_lines(["*(Pdb) [[]'row 0', 'row 1']*"])
     result.assert_outcomes(failed=1)
+
+
+@contextmanager
+def count_ranks() -> Iterator[list[int]]:
+    """Count, again and again, the ranks that live below this process; those that start, too."""
+    seen = [0]
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            ranks = 0
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+                    command = " ".join(process.cmdline())
+                    ranks += not ended and "harness.backends.local_main" in command
+            seen.append(ranks)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
 
 
 def assert_nothing_left(pytester: pytest.Pytester) -> None:

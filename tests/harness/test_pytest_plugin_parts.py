@@ -24,8 +24,8 @@ from harness.pytest_plugin import (
 from harness.pytest_plugin.on_rank import this
 from harness.pytest_plugin.pool import Pool
 from harness.pytest_plugin.slots import Slots, SlotsError
-from harness.pytest_plugin.stacks import readable
 from harness.pytest_plugin.topologies import Limits, Topology
+from harness.stacks import readable
 
 LIMIT_S = 20.0
 

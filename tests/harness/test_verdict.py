@@ -292,3 +292,26 @@ def test_the_rank_whose_error_has_a_cause_is_told_first() -> None:
 
     assert found.first is not None
     assert (found.first.rank, found.later[0].rank) == (1, 0)
+
+
+def test_a_fault_that_was_survived_is_named() -> None:
+    """All returned, and the verdict says what was injected, by time."""
+    stop = Event(9, "fault", 0.5, {"fault": "stop", "point": "batch", "batch": 2, "for_s": 0.5})
+    delay = Event(9, "fault", 0.2, {"fault": "delay", "point": "batch", "for_s": 3})
+    outcomes = [
+        Returned(rank=k, events=(*batches(3), event)) for k, event in enumerate((stop, delay))
+    ]
+
+    found = verdict(outcomes)
+
+    assert found.faults == ("delay of rank 1 for 3 s", "stop of rank 0 at batch 2 for 0.5 s")
+    assert found.headline == f"ok: all 2 returned in spite of {', '.join(found.faults)}"
+
+
+def test_a_screen_tells_what_was_injected() -> None:
+    """A verdict that is not clean has the faults in a line of their own."""
+    leave = Event(9, "fault", 0.5, {"fault": "leave", "point": "batch", "batch": 2})
+
+    text = verdict([returned(0), Returned(rank=1, events=(*batches(2), leave))]).show()
+
+    assert "injected: leave of rank 1 at batch 2\n" in text

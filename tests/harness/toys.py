@@ -11,9 +11,9 @@ from harness.simulation import Letter, Post
 class Toy:
     """Does its steps in order.
 
-    `send N` sends to rank N, `wait` takes one message, `wait N` one of rank N, `fall` must never
-    be. `arm` forgets earlier rings, `look` is the end if there is a message, `sleep` lasts until
-    one rings.
+    `rest` does nothing, `send N` sends to rank N, `wait` takes one message, `wait N` one of rank N,
+    `fall` must never be, `raise` raises. `arm` forgets earlier rings, `look` is the end if there is
+    a message, `sleep` lasts until one rings.
     """
 
     steps: tuple[str, ...]
@@ -31,6 +31,11 @@ class Toy:
     def listens(self) -> bool:
         """Always."""
         return True
+
+    @property
+    def outcome(self) -> Hashable:
+        """Where it stands, and what it has not taken."""
+        return self.at, self.mail
 
     def moves(self) -> Sequence[str]:
         """Return the next step, if it may be made."""
@@ -58,6 +63,8 @@ class Toy:
             self.ring = False
         elif name == "look" and self.mail:
             self.at = len(self.steps)
+        elif name == "raise":
+            raise ValueError("no more rows")
         elif name == "fall":
             self.wrong = "it fell"
         return ()

@@ -1,0 +1,389 @@
+"""What may happen next to a few ranks, from any state of all of them and of what is on its way.
+
+A state of the world is the state of each rank and what is on its way between them. Time passes only
+when no rank can move and no message is on its way, or `early` times before that. What a rank does
+depends on its own state alone, so each step of a rank is run once, however many worlds it is part
+of.
+
+Of moves that commute only one order is looked at: in a state where some rank's next moves cannot be
+influenced by any other rank (it has a message from everyone who may send it one), only its moves
+are tried, since those of others give the same whether before or after (a persistent set). This
+keeps every state in which nothing more can happen, and the length of the ways there.
+"""
+
+import copy
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from harness.automaton import Automaton, Explorable, Groups
+from harness.simulation import Post
+
+# State of each rank; content of each channel; quiet time; early steps left.
+World = tuple[int, ...]
+QUANTUM_S = 1 / 1024  # steps of the clock are whole multiples, so that sums of them are exact
+_DEAD = -1
+_STOPPED, _HAS_STOPPED, _FLAGS = 1, 2, 3  # a rank's state is its number, times 4, and these
+
+
+@dataclass(frozen=True)
+class End:
+    """A state in which nothing more happens.
+
+    Attributes:
+        ranks: The ranks; None for one that died.
+        stopped: Ranks that stopped and did not go on.
+        quiet_s: Virtual seconds since some rank made a move.
+    """
+
+    ranks: tuple[Explorable | None, ...]
+    stopped: frozenset[int]
+    quiet_s: float
+
+    @property
+    def unfinished(self) -> list[int]:
+        """Ranks that should have come to an end, and have not."""
+        return [
+            index
+            for index, rank in enumerate(self.ranks)
+            if rank is not None and index not in self.stopped and not rank.finished
+        ]
+
+
+class Worlds:
+    """The states of a few ranks together, from one start on.
+
+    Args:
+        ranks: The ranks at their start, at time 0; they are not changed.
+        limit_s: Virtual seconds for which all ranks may do nothing but wait. A rank that is not
+            finished by then counts as stuck: choose it below the time-outs to have these count as
+            deadlocks, above to let them fire.
+        upkeep: Moves that a rank which waits makes as well, again and again.
+        dies: Ranks that may die at any point.
+        stops: Ranks that may stop once, at any point, and go on at any later one in the first half
+            of `limit_s`, or never.
+        early: How often time may pass although something else could happen.
+        gatherers: Ranks that may take all messages that wait for them at once.
+        senders: For each rank, who may ever send to it; all others if not given.
+        reduce: Whether to look at one order only of moves that commute.
+
+    Attributes:
+        automata: What each rank may do.
+        start: The first state.
+    """
+
+    def __init__(
+        self,
+        ranks: Sequence[Explorable],
+        *,
+        limit_s: float,
+        upkeep: Iterable[str] = (),
+        dies: Iterable[int] = (),
+        stops: Iterable[int] = (),
+        early: int = 0,
+        gatherers: Iterable[int] = (),
+        senders: Mapping[int, Iterable[int]] | None = None,
+        reduce: bool = True,
+    ) -> None:
+        count = self._count = len(ranks)
+        everyone = range(count)
+        allowed = {r: set(senders[r] if senders else everyone) - {r} for r in everyone}
+        self._limit = round(limit_s / QUANTUM_S)
+        self._dies, self._stops = frozenset(dies), frozenset(stops)
+        self._gatherers = frozenset(gatherers)
+        self._reduce = reduce and not early
+        self._pairs = [(s, r) for r in everyone for s in sorted(allowed[r])]
+        self._channel = {pair: count + i for i, pair in enumerate(self._pairs)}
+        self._into = [[(s, self._channel[s, r]) for s in sorted(allowed[r])] for r in everyone]
+        self._clock = count + len(self._pairs)
+        self.automata = [
+            Automaton(upkeep, judged=index in self._stops, early=early > 0) for index in everyone
+        ]
+        self._contents: list[tuple[str, ...]] = [()]
+        self._content_ids: dict[tuple[str, ...], int] = {(): 0}
+        self._early = early
+        self._starts: list[int] = []
+        self._sent_first: list[tuple[int, Sequence[Post]]] = []
+        for index, rank in enumerate(ranks):
+            first = rank.copy()
+            self._sent_first.append((index, first.tick(0.0)))
+            self._starts.append(self.automata[index].number(first, 0.0))
+        self._group([()] * count)
+
+    def grouped(self, groups: Sequence[Sequence[int]]) -> Self:
+        """Return what may happen to groups of states of each rank instead of single states.
+
+        Whatever the ranks may come to is found there as well; more may be, if states of one group
+        are not alike.
+        """
+        twin = copy.copy(self)
+        twin._group(groups)
+        return twin
+
+    def unreduced(self) -> Self:
+        """Return the same, with every order of moves that commute."""
+        twin = copy.copy(self)
+        twin._reduce = False
+        return twin
+
+    def _group(self, groups: Sequence[Sequence[int]]) -> None:
+        self._groups = [Groups(a, of) for a, of in zip(self.automata, groups, strict=True)]
+        world = [0] * (self._clock + 2)
+        world[-1] = self._early
+        for index, start in enumerate(self._starts):
+            world[index] = self._groups[index].of(start) << 2
+        for index, posts in self._sent_first:
+            self._post(world, index, posts)
+        self.start: World = tuple(world)
+
+    def successors(self, world: World) -> list[tuple[str, World]]:
+        """Return each event that may come next, by name, and the state that it leads to."""
+        own: list[list[tuple[str, World]]] = []
+        moving = silent = False
+        for index in range(self._count):
+            state = world[index]
+            events: list[tuple[str, World]] = []
+            if state != _DEAD and not state & _STOPPED:
+                events, silent = self._events(world, index)
+                if events or self._groups[index].state(state >> 2).moves:
+                    moving = True
+                    if events and self._reduce and self._is_alone(world, index, silent):
+                        return events + self._faults(world, index)
+            own.append(events)
+        if moving and self._reduce and not self._gatherers:
+            chosen: Iterable[int] = self._persistent(world, own)
+        else:
+            chosen = range(self._count)
+        found: list[tuple[str, World]] = []
+        for index in chosen:
+            found += own[index]
+            found += self._faults(world, index)
+        found += self._goes_on(world)
+        if not moving or world[-1]:
+            found += self._wait(world, early=moving)
+        return found
+
+    def _events(self, world: World, index: int) -> tuple[list[tuple[str, World]], bool]:
+        """Return what a rank may do next, and whether it sends nothing with that."""
+        groups, group = self._groups[index], world[index] >> 2
+        found: list[tuple[str, World]] = []
+        silent = True
+        for move in groups.moves(group):
+            silent = silent and not move.posts
+            if move.to == group and not move.posts and not (move.counts and world[self._clock]):
+                continue  # it leads nowhere else
+            after = list(world)
+            if move.counts:
+                after[self._clock] = 0
+            after[index] = move.to << 2 | world[index] & _FLAGS
+            if move.posts:
+                self._post(after, index, move.posts)
+            found.append((f"{index} {move.name}", tuple(after)))
+        if groups.state(group).listens:
+            for sender, channel in self._into[index]:
+                if world[channel]:
+                    events, sent = self._hear(world, index, [(sender, channel)])
+                    silent = silent and not sent
+                    found += events
+            if index in self._gatherers:
+                found += self._gather(world, index)
+        return found, silent
+
+    def _persistent(self, world: World, own: Sequence[object]) -> Iterable[int]:
+        """Return ranks such that nothing the others do can influence what these may do now.
+
+        For each of them, everyone who may send it something first, and has not, is one of them.
+        """
+        best: set[int] = set(range(self._count))
+        for first in range(self._count):
+            if not own[first]:
+                continue
+            chosen, todo = {first}, [first]
+            while todo:
+                index = todo.pop()
+                state = world[index]
+                if state == _DEAD or not self._groups[index].state(state >> 2).listens:
+                    continue
+                for sender, channel in self._into[index]:
+                    if not world[channel] and world[sender] != _DEAD and sender not in chosen:
+                        chosen.add(sender)
+                        todo.append(sender)
+            if len(chosen) < len(best):
+                best = chosen
+        return sorted(best)
+
+    def end(self, world: World) -> End:
+        """Return a state for a judge."""
+        return End(
+            tuple(
+                None if state == _DEAD else self._groups[index].state(state >> 2).rank
+                for index, state in enumerate(world[: self._count])
+            ),
+            frozenset(r for r in range(self._count) if world[r] != _DEAD and world[r] & _STOPPED),
+            world[self._clock] * QUANTUM_S,
+        )
+
+    def over(self, world: World) -> bool:
+        """Whether no rank has anything left to do."""
+        for_good = world[self._clock] > self._limit // 2
+        return all(
+            state == _DEAD
+            or (for_good if state & _STOPPED else self._groups[index].state(state >> 2).finished)
+            for index, state in enumerate(world[: self._count])
+        )
+
+    def outcomes(self, world: World) -> Hashable:
+        """Return what has come of each rank; None for one that died or stopped."""
+        return tuple(
+            None
+            if state == _DEAD or state & _STOPPED
+            else self._groups[index].state(state >> 2).rank.outcome
+            for index, state in enumerate(world[: self._count])
+        )
+
+    def wrong(self, world: World) -> str:
+        """Return what must never be, and is; empty if nothing."""
+        for index, state in enumerate(world[: self._count]):
+            if state != _DEAD and self._groups[index].state(state >> 2).wrong:
+                return f"rank {index}: {self._groups[index].state(state >> 2).wrong}"
+        return ""
+
+    def describe(self, world: World) -> str:
+        """Return where each rank stands, and what is on its way."""
+        end = self.end(world)
+        lines = [
+            f"  rank {index}: " + ("dead" if rank is None else rank.describe())
+            for index, rank in enumerate(end.ranks)
+        ]
+        lines += [
+            f"  on its way from {s} to {r}: {text}"
+            for s, r in self._pairs
+            for text in self._contents[world[self._channel[s, r]]]
+        ]
+        return "\n".join([f"  {end.quiet_s:g} virtual seconds after the last move", *lines])
+
+    def seen_as(self, grouped: Self, world: World) -> World:
+        """Return the state of the groups of a state of single states."""
+        numbers = [
+            state if state == _DEAD else grouped._groups[index].of(state >> 2) << 2 | state & _FLAGS
+            for index, state in enumerate(world[: self._count])
+        ]
+        return (*numbers, *world[self._count :])
+
+    def _post(self, world: list[int], sender: int, posts: Sequence[Post]) -> None:
+        for to, text in posts:
+            for receiver in range(self._count) if to is None else (to,):
+                channel = self._channel.get((sender, receiver))
+                if channel is None or world[receiver] == _DEAD:
+                    continue
+                world[channel] = self._content((*self._contents[world[channel]], text))
+
+    def _content(self, texts: tuple[str, ...]) -> int:
+        number = self._content_ids.get(texts)
+        if number is None:
+            number = self._content_ids[texts] = len(self._contents)
+            self._contents.append(texts)
+        return number
+
+    def _hear(
+        self, world: World, index: int, channels: Sequence[tuple[int, int]], *, all_: bool = False
+    ) -> tuple[list[tuple[str, World]], bool]:
+        heard = list(world)
+        letters = []
+        for sender, channel in channels:
+            texts = self._contents[world[channel]]
+            taken = len(texts) if all_ else 1
+            letters += [(sender, text) for text in texts[:taken]]
+            heard[channel] = self._content(texts[taken:])
+        event = f"{index} hears {'all' if all_ else channels[0][0]}"
+        found: list[tuple[str, World]] = []
+        sent = False
+        for group, posts in self._groups[index].after(world[index] >> 2, tuple(letters)):
+            after = list(heard)
+            after[index] = group << 2 | world[index] & _FLAGS
+            self._post(after, index, posts)
+            sent = sent or bool(posts)
+            found.append((event, tuple(after)))
+        return found, sent
+
+    def _gather(self, world: World, index: int) -> list[tuple[str, World]]:
+        channels = [(s, channel) for s, channel in self._into[index] if world[channel]]
+        if sum(len(self._contents[world[channel]]) for _, channel in channels) < 2:
+            return []
+        return self._hear(world, index, channels, all_=True)[0]
+
+    def _is_alone(self, world: World, index: int, silent: bool) -> bool:
+        """Whether nothing that others do can change, or be changed by, what this rank may do now.
+
+        That is so if it has a message from everyone who may still send it one, and if nothing that
+        it may send now could be gathered together with other messages, or not.
+        """
+        if index in self._gatherers or (self._gatherers and not silent):
+            return False
+        if not self._groups[index].state(world[index] >> 2).listens:
+            return True
+        return all(
+            world[channel] or world[sender] == _DEAD for sender, channel in self._into[index]
+        )
+
+    def _faults(self, world: World, index: int) -> list[tuple[str, World]]:
+        state = world[index]
+        found: list[tuple[str, World]] = []
+        if state == _DEAD or state & _STOPPED or self._groups[index].state(state >> 2).finished:
+            return found
+        if index in self._dies:
+            after = list(world)
+            after[index] = _DEAD
+            for _, channel in self._into[index]:
+                after[channel] = 0
+            found.append((f"{index} dies", tuple(after)))
+        if index in self._stops and not state & _HAS_STOPPED:
+            after = list(world)
+            after[index] = state | _STOPPED | _HAS_STOPPED
+            found.append((f"{index} stops", tuple(after)))
+        return found
+
+    def _goes_on(self, world: World) -> list[tuple[str, World]]:
+        found: list[tuple[str, World]] = []
+        if world[self._clock] > self._limit // 2:
+            return found
+        for index in self._stops:
+            state = world[index]
+            if state != _DEAD and state & _STOPPED:
+                after = list(world)
+                after[index] = state & ~_STOPPED
+                found.append((f"{index} goes on", tuple(after)))
+        return found
+
+    def _wait(self, world: World, *, early: bool) -> list[tuple[str, World]]:
+        """Let time pass until some rank wants to look at the clock."""
+        wakes = [
+            self._groups[index].state(state >> 2).wakes_s
+            for index, state in enumerate(world[: self._count])
+            if state != _DEAD and not state & _STOPPED
+        ]
+        first_s = min(wakes, default=math.inf)
+        if first_s == math.inf:
+            return []
+        quanta = max(1, math.ceil(first_s / QUANTUM_S))
+        if world[self._clock] + quanta > self._limit:
+            return []
+        waited = list(world)
+        waited[self._clock] += quanta
+        waited[-1] -= early
+        worlds = [waited]
+        for index, state in enumerate(world[: self._count]):
+            if state == _DEAD:
+                continue
+            how = "stand" if state & _STOPPED else "wait"
+            results = self._groups[index].after(state >> 2, (how, quanta * QUANTUM_S))
+            branches = []
+            for group, posts in results:
+                for before in worlds:
+                    after = before if len(results) == 1 else list(before)
+                    after[index] = group << 2 | state & _FLAGS
+                    self._post(after, index, posts)
+                    branches.append(after)
+            worlds = branches
+        return [(f"{quanta * QUANTUM_S:g} s pass", tuple(after)) for after in worlds]
