@@ -37,6 +37,10 @@ class Status(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
+#: So many clauses or cases are named in a line; the others are counted.
+_NAMED = 8
+
+
 @dataclass(frozen=True)
 class Compared:
     """One case's say on one clause, beside what was known of it."""
@@ -117,7 +121,10 @@ class Comparison:
         said += [f"partial: {self.partial}"] if self.partial else []
         said += [f"no verdict: {name}" for name in self.lost]
         said += [i.words for i in self.items if i.state == "undecided"]
-        said += [f"not decided: {c}: none of its cases ran" for c in self.open_clauses]
+        if len(self.open_clauses) > _NAMED:
+            said.append(f"not decided: {few_of(self.open_clauses)}: none of their cases ran")
+        else:
+            said += [f"not decided: {c}: none of its cases ran" for c in self.open_clauses]
         return said
 
     @property
@@ -125,6 +132,13 @@ class Comparison:
         """How many says on a clause have each state, the worst first."""
         found = Counter(i.state for i in self.items)
         return {state: found[state] for state in WORST if found[state]}
+
+
+def few_of(names: Sequence[str]) -> str:
+    """The first names of many, and how many more there are; all of them are in report.json."""
+    more = len(names) - _NAMED
+    shown = ", ".join(names[:_NAMED])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def compare(

@@ -8,6 +8,7 @@ Exit status: 0 as expected, 1 not as expected, 2 could not run, 3 undecided.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ci import previous
-from ci.compare import Status, compare
+from ci.compare import Status, compare, few_of
 from ci.costs import Costs, kind_of
 from ci.junit import as_junit
 from ci.known import DIRECTORY, Known, KnownError, known_of
@@ -39,6 +40,7 @@ from conformance.model import Kind, Topology
 from conformance.plan import Planned, gang_of, plan_all
 from conformance.report import write
 from conformance.subjects import NAMED, Subject, SubjectError, find
+from harness.custody import Custody
 
 #: Seconds between two writings of what is known so far, for readers of a run that is killed.
 _WRITE_S = 15.0
@@ -206,9 +208,11 @@ def _run(job: Job) -> Status:
         f"{options.profile}; {job.known.note}",
         flush=True,
     )
-    with tempfile.TemporaryDirectory(prefix="gate-") as scratch:
-        output = Path(scratch, "suite.log")
-        arguments = _arguments(job, Path(scratch), costs, start_s)
+    # A directory that is removed also when this process is killed.
+    with contextlib.closing(Custody()) as custody:
+        scratch = custody.new_directory("gate")
+        output = scratch / "suite.log"
+        arguments = _arguments(job, scratch, costs, start_s)
         progress = Progress(choice.planned, costs, options.workers, sys.stderr)
         written_s = 0.0
 
@@ -221,7 +225,7 @@ def _run(job: Job) -> Status:
                 _write(_record(job, seen, now_s - start_s, "the run is not over"), options.report)
 
         with output.open("w") as to:
-            seen = follow(arguments, Path(scratch, "journal"), to, tell)
+            seen = follow(arguments, scratch / "journal", to, tell)
         progress.end()
         record = _record(job, seen, time.monotonic() - start_s, seen.partial)
         if record.comparison.status is Status.COULD_NOT_RUN or seen.partial:
@@ -312,10 +316,10 @@ def _say(record: Record, directory: Path, to: TextIO) -> None:
     for change in record.changes:
         print(f"  changed since the run before: {change}", file=to)
     if comparison.left_out:
-        names = ", ".join(comparison.left_out)
+        names = few_of(comparison.left_out)
         print(f"  left out, {len(comparison.left_out)} cases: {names}", file=to)
     if record.spared:
-        names = ", ".join(p.id for p in record.spared)
+        names = few_of([p.id for p in record.spared])
         print(f"  spared, {len(record.spared)} cases known to hang: {names}", file=to)
     if record.outside:
         names = ", ".join(clause.id for clause in record.outside)

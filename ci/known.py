@@ -154,9 +154,23 @@ def read(path: Path) -> KnownFile:
         raise KnownError(f"{path.name}: cannot be read: {error}") from error
 
 
+#: What a field may hold that has more than one form: each form has a complaint of its own.
+_FORMS = {
+    "outcome": "give one of fail, hang, crash, undecided, lacks, or a list of two or more of "
+    "these and pass",
+}
+
+
 def _words(name: str, values: Mapping[str, object], error: ValidationError) -> Iterable[str]:
+    told = set()
     for found in error.errors():
         place = found["loc"]
+        if found["type"] != "missing" and len(place) > 2 and (form := _FORMS.get(str(place[2]))):
+            if place[:3] in told:
+                continue
+            told.add(place[:3])
+            given = values["known"][int(place[1])][place[2]]  # type: ignore[index]
+            found = {**found, "loc": place[:3], "msg": form, "input": given}  # noqa: PLW2901
         entry, field = "", str(place[0])
         if place[0] == "known" and len(place) > 1:
             number = int(place[1])

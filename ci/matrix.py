@@ -16,7 +16,7 @@ SIGNS: dict[State, str] = {
     "known": "≈",
     "unexpected failure": "✗",
     "unexpected pass": "!",
-    "other kind": "✗",
+    "other kind": "≠",
     "undecided": "?",
     "left out": "…",
 }

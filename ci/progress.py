@@ -59,7 +59,8 @@ class Progress:
         ended = len(self._keys) - len(left)
         return (
             f"{ended} of {len(self._keys)} cases, {_clock(now_s - self._start_s)} gone, about "
-            f"{_clock(left_s)} left, {bad} clauses failed so far | {running or 'starting'}"
+            f"{_clock(left_s)} left, {bad} failures so far, known ones too | "
+            f"{running or 'starting'}"
         )
 
     def end(self) -> None:

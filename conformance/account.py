@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
+from conformance.inputs import in_words
 from conformance.judge import expectations
 from conformance.model import ID, Case, Topology, X
 from conformance.observations import Seen, SeenBatch, SeenEpoch, read
@@ -27,6 +28,7 @@ def account(case: Case, topology: Topology, outcomes: Sequence[Outcome], *, whol
     """What there is to say of one run of a case; what was seen only if ``whole``."""
     told: Account = {
         "input": _input(case),
+        "input_words": in_words(case),
         "expected": [_due(n, e) for n, e in expectations(case, topology).items()],
     }
     if whole:
@@ -122,6 +124,7 @@ def _epoch(number: int, epoch: SeenEpoch) -> dict[str, Any]:
         "epoch": number,
         "batches": [_batch(b) for b in epoch.batches],
         "ending": epoch.ending(),
+        **({"traceback": epoch.error["traceback"]} if "traceback" in epoch.error else {}),
     }
 
 

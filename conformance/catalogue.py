@@ -335,7 +335,7 @@ def find(report: str) -> Entry:
     for entry in ENTRIES:
         if report in entry.reports:
             return entry
-    known = ", ".join(entry.name for entry in ENTRIES)
+    known = ", ".join(name for entry in ENTRIES for name in entry.reports)
     raise UnknownReportError(f"no regression is named {report!r}; there are {known}")
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from conformance.catalogue import ENTRIES, Entry, UnknownReportError, find, link
 from conformance.catalogue_harness import HARNESS_ENTRIES, HarnessEntry
 from conformance.clauses import clauses
+from conformance.environment import interpreter
 from conformance.gangs import Gangs
 from conformance.judge import Verdict, judge
 from conformance.model import Case, Kind, Topology
@@ -168,7 +169,10 @@ def main(given: Sequence[str] | None = None) -> int:
         entries = [find(r) for r in options.reports if r not in about_harness] or (
             [] if options.reports else list(ENTRIES)
         )
-    except (UnknownReportError, SubjectError, ValueError) as error:
+    except UnknownReportError as error:
+        print(f"{error}, {', '.join(about_harness)}")
+        return 4
+    except (SubjectError, ValueError) as error:
         print(error)
         return 4
     found: list[Finding] = []
@@ -192,5 +196,6 @@ def main(given: Sequence[str] | None = None) -> int:
             console.print(f"\n{f.report}, {f.subject}: {f.shown()}\n{f.words}", soft_wrap=True)
             if f.verdict != "not run":
                 subject_option = "" if f.subject == HARNESS else f" --subject {f.subject}"
-                print(f"again: python -m conformance.catalogue {f.report}{subject_option}")
+                command = f"{interpreter()} -m conformance.catalogue"
+                print(f"again: {command} {f.report}{subject_option}")
     return status(found)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 import numpy as np
 
 from conformance.arrival import delivered, delivered_dtype
 from conformance.model import ID, Case
 from conformance.observations import SeenBatch
+from conformance.oracle import Part
 from conformance.rows import cells
 from conformance.trial import Trial, at, columns_of, differ, key_of
 
@@ -84,9 +88,30 @@ def _compare(trial: Trial, *, padding: bool) -> str:
             real = len(part.rows)
             span = slice(real, None) if padding else slice(0, real)
             if words := differ(leaf.rows[span], want[span], span.start or 0):
-                kind = "padding" if padding else "value"
-                return f"{where}, column {column.name!r}, {kind} {words}"
+                if padding:
+                    return f"{where}, column {column.name!r}, padding {words}"
+                moved = _moved(trial.case, process, part, batch)
+                return f"{where}, column {column.name!r}, value {words}{moved}"
     return ""
+
+
+def _moved(case: Case, process: int, part: Part, batch: SeenBatch) -> str:
+    """Which rows came where others were due, as their ids tell: `process 1: 3, 2`."""
+    owners = _owners(case)
+    due = [(case.owner(process), row) for row in part.rows]
+    came = [owners.get(found) for found in _ids(batch)[: len(due)]]
+    if ID not in columns_of(case, process) or None in came or came == due:
+        return ""
+    return f"; by their ids came {_rows(came)}, due was {_rows(due)}"
+
+
+def _rows(rows: Sequence[tuple[int, int] | None]) -> str:
+    """`rows 3, 2 of process 1`, each process in its turn."""
+    runs = groupby((row for row in rows if row is not None), key=lambda row: row[0])
+    return " and ".join(
+        f"rows {', '.join(str(row) for _, row in own)} of process {process}"
+        for process, own in runs
+    )
 
 
 def once(trial: Trial) -> str:

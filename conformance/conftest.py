@@ -389,4 +389,8 @@ class _Collector:
         writer = terminalreporter._tw
         # A log has no width of its own, and 80 columns would cut what each clause asks.
         width = writer.fullwidth if writer._file.isatty() else max(writer.fullwidth, 140)
-        report.show(reports, again(option.subject, option.backend), writer._file, width)
+        command = again(option.subject, option.backend)
+        report.show(reports, command, writer._file, width, self._accounts)
+        if option.disable_warnings:
+            # They are not shown, so their number says nothing.
+            terminalreporter.stats.pop("warnings", None)

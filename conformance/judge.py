@@ -8,7 +8,7 @@ from typing import Literal
 
 from conformance.checks import COUNTED, checks_of
 from conformance.model import Case, Topology
-from conformance.observations import Seen, broke, read, stuck
+from conformance.observations import Seen, broke, in_processes, read, stuck, where_raised
 from conformance.oracle import Ending, Expectation, expect_case
 from conformance.shardings import row_divisor
 from conformance.trial import Trial
@@ -36,6 +36,8 @@ def judge(case: Case, topology: Topology, outcomes: Sequence[Outcome]) -> dict[s
     verdicts = {}
     for clause in case.clauses:
         words = _wrong(clause, trial)
+        if words:
+            words = "\n".join(filter(None, [words, where_raised(seen)]))
         verdicts[clause] = Verdict("fail" if words else "pass", words)
     return verdicts
 
@@ -47,7 +49,7 @@ def _wrong(clause: str, trial: Trial) -> str:
         words = check(trial)
         if words and check in COUNTED and any(own not in COUNTED for own in checks):
             reached = f"what {clause} asks beyond them was not looked at"
-            return f"{words}\nroot cause: numbers of batches or endings; {reached}"
+            return f"{words}\nlooked at so far: numbers of batches and endings; {reached}"
         if words:
             return words
     return ""
@@ -59,8 +61,9 @@ def _no_end(seen: list[Seen], outcomes: Sequence[Outcome]) -> Verdict:
     died = any(isinstance(o, Died) and o.after is None for o in outcomes)
     hung = any(isinstance(o, Hung) for o in outcomes)
     kind: Kind = "crash" if broken or died else "hang" if hung else "undecided"
-    why = [o.why for o in outcomes if isinstance(o, Hung | Undecided)][:1]
-    return Verdict(kind, "\n".join(filter(None, [broken, stuck(seen), *why])))
+    why = [in_processes(o.why) for o in outcomes if isinstance(o, Hung | Undecided)][:1]
+    words = [broken, stuck(seen), where_raised(seen), *why]
+    return Verdict(kind, "\n".join(filter(None, words)))
 
 
 def expectations(case: Case, topology: Topology) -> dict[int, Expectation]:

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from conformance.frames import died_at, raised_at, stands_at
 from conformance.rows import Array
-from harness import Died, Event, Outcome, Raised
+from harness import Died, Event, Hung, Outcome, Raised, Undecided
 from harness.outcome import Finished
 
 #: What a terminal takes for colours; Ray puts it into messages.
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+#: Of a long message its start and its end are shown: Ray puts the first error last.
+_HEAD, _TAIL = 300, 150
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,7 @@ class SeenEpoch:
         """How the epoch ended, in words."""
         if not self.error:
             return self.how or "no end"
-        message = _COLOURS.sub("", self.error["message"])
-        text = f"{self.error['type']}: {message[:300]}{'...' if len(message) > 300 else ''}"
+        text = f"{self.error['type']}: {_shortened(_COLOURS.sub('', self.error['message']))}"
         return text if self.how == "error" else f"{self.how}: {text}"
 
 
@@ -98,6 +100,13 @@ def read(outcomes: Sequence[Outcome]) -> list[Seen]:
         )
         for o in outcomes
     ]
+
+
+def _shortened(message: str) -> str:
+    left_out = len(message) - _HEAD - _TAIL
+    if left_out <= 0:
+        return message
+    return f"{message[:_HEAD]} [... {left_out} characters left out ...] {message[-_TAIL:]}"
 
 
 def _epochs(events: Sequence[Event]) -> dict[int, SeenEpoch]:
@@ -167,9 +176,13 @@ def stuck(seen: Sequence[Seen]) -> str:
     for s in seen:
         done = "; ".join(_where(n, e) for n, e in sorted(s.epochs.items()))
         at = "" if isinstance(s.outcome, Finished) else f", {_standing(s.outcome.last_event)}"
+        if isinstance(s.outcome, Hung | Undecided) and (place := stands_at(s.outcome.stacks)):
+            at += f", at {place}"
         if isinstance(s.outcome, Died):
-            at = f", {s.outcome.describe()}"
+            at = f", {in_processes(s.outcome.describe())}"
         lines.append(f"process {s.process}: {done or 'no batch'}{at}")
+        if isinstance(s.outcome, Died):
+            lines += [f"  {words}" for words in died_at(s.outcome.output)]
     return "\n".join(lines)
 
 
@@ -190,6 +203,32 @@ def _standing(last: Event | None) -> str:
 def _where(number: int, epoch: SeenEpoch) -> str:
     name = f"epoch {number}: " if number else ""
     return f"{name}{epoch.count} batches, {epoch.ending()}"
+
+
+def in_processes(words: str) -> str:
+    """Words of the harness, which speaks of ranks, in the suite's: it speaks of processes.
+
+    Where a rank waits in the suite's own loop, the line of that loop says nothing to anybody.
+    """
+    words = re.sub(r" at observe\.py:\d+ in \w+(?: \(.*?\))?(?= after )", "", words)
+    words = re.sub(
+        r"\b([Rr])anks (?=\d)", lambda m: f"{'P' if m[1] == 'R' else 'p'}rocesses ", words
+    )
+    return re.sub(r"\b([Rr])ank (?=\d)", lambda m: f"{'P' if m[1] == 'R' else 'p'}rocess ", words)
+
+
+def where_raised(seen: Sequence[Seen]) -> str:
+    """Where the error that ended an epoch was raised, each place once; empty without errors."""
+    places: dict[str, list[str]] = {}
+    for s in seen:
+        for number, epoch in sorted(s.epochs.items()):
+            if place := raised_at(epoch.error.get("traceback", "")):
+                in_epoch = f" in epoch {number}" if number else ""
+                places.setdefault(place, []).append(f"{s.process}{in_epoch}")
+    return "\n".join(
+        f"process{'es' if len(who) > 1 else ''} {', '.join(who)} raised at {place}"
+        for place, who in places.items()
+    )
 
 
 def broke(seen: Sequence[Seen]) -> str:

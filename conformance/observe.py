@@ -14,6 +14,7 @@ import queue
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -31,6 +32,8 @@ from harness import rank
 
 #: A loop that gets more batches than this has lost its end.
 MANY = 1000
+#: Of the traceback of an error, its end is kept.
+TRACEBACK_CHARACTERS = 8000
 #: A thread of Ray's `WaitBlockPrefetcher`, the source's own: it looks at its flag before taking its
 #: lock, so it may miss the wake-up of `stop` and park for ever, whoever reads the dataset.
 _RAYS_OWN = "Prefetcher"
@@ -292,14 +295,20 @@ def _leaf(path: Any, leaf: Any) -> dict[str, Any]:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
-    """An error in words: its classes, and the texts of those that it was raised from."""
+    """An error in words: its classes, the texts of those it was raised from, and where it was."""
     chain: list[str] = []
     seen: BaseException | None = error
     while seen is not None and len(chain) < 10:
         chain.append(f"{type(seen).__name__}: {seen}"[:2000])
         seen = seen.__cause__ or seen.__context__
     mro = [c.__name__ for c in type(error).__mro__]
-    return {"type": type(error).__name__, "mro": mro, "message": str(error)[:4000], "chain": chain}
+    return {
+        "type": type(error).__name__,
+        "mro": mro,
+        "message": str(error)[:4000],
+        "chain": chain,
+        "traceback": "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:],
+    }
 
 
 def _in_thread(work: Callable[[], None]) -> None:

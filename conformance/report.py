@@ -42,6 +42,14 @@ class ClauseReport:
         return dict(Counter(r.verdict for r in self.cases))
 
     @property
+    def why_skipped(self) -> str:
+        """What to say of a skip: whether the cases that ran pass, and what kept the others."""
+        passed = self.counts.get("pass", 0)
+        if not self.reason or not passed:
+            return self.reason
+        return f"pass in the {passed} that could run; the others: {self.reason}"
+
+    @property
     def smallest(self) -> Result | None:
         """The smallest case that has the verdict of a clause that does not pass."""
         return next((r for r in self.cases if r.verdict == self.verdict != "pass"), None)
@@ -138,10 +146,17 @@ def write(text: str, path: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def show(reports: Sequence[ClauseReport], command: str, stream: TextIO, width: int) -> None:
+def show(
+    reports: Sequence[ClauseReport],
+    command: str,
+    stream: TextIO,
+    width: int,
+    accounts: Mapping[str, Account] | None = None,
+) -> None:
     """Print a table a level, then the smallest case of each clause that does not pass.
 
-    ``command`` is what runs one case again, with places for fields of ``Result``.
+    ``command`` is what runs one case again, with places for fields of ``Result``. ``accounts``, by
+    the name of the test, say what went into a case.
     """
     # Words are shown as they are: their brackets and colons are no markup.
     console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
@@ -162,7 +177,7 @@ def show(reports: Sequence[ClauseReport], command: str, stream: TextIO, width: i
         for r in rows:
             counts = ", ".join(f"{n} {v}" for v, n in sorted(r.counts.items()))
             shown = r.verdict if r.verdict == "pass" else r.verdict.upper()
-            table.add_row(r.clause.id, shown, counts, r.reason or r.clause.text)
+            table.add_row(r.clause.id, shown, counts, r.why_skipped or r.clause.text)
         console.print(table)
     for r in reports:
         if r.smallest is not None:
@@ -171,7 +186,23 @@ def show(reports: Sequence[ClauseReport], command: str, stream: TextIO, width: i
             console.print(
                 f"  case {s.case}, {s.processes} processes of {s.devices} devices, {s.kind}"
             )
+            if words := (accounts or {}).get(s.nodeid, {}).get("input_words"):
+                console.print(f"  input: {words}")
             for line in s.words.splitlines():
                 console.print(f"  {line}")
             again = command.format_map(asdict(s))
             console.print(f"  again: {again}", soft_wrap=True)
+    if reports:
+        console.print(f"\n{_in_short(reports)}", soft_wrap=True)
+
+
+def _in_short(reports: Sequence[ClauseReport]) -> str:
+    """The clauses once more, at the end: pytest's own last line counts cases."""
+    levels = []
+    for level in ("core", "extended"):
+        rows = [r for r in reports if r.clause.level == level]
+        counts = Counter(r.verdict for r in rows)
+        passed = f"{counts.pop('pass', 0)} of {len(rows)} clauses pass"
+        rest = [f"{n} {verdict}" for verdict, n in counts.items()]
+        levels += [f"{level}: {', '.join([passed, *rest])}"] if rows else []
+    return "; ".join(levels)

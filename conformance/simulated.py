@@ -95,7 +95,7 @@ def draw(case: Case, seed: int) -> tuple[str, list[tuple[float, int, str]]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the status is 1 if something is wrong."""
+    """Run the command; the status is 1 if something is wrong, 2 for no such schedule."""
     options = _parser().parse_args(arguments)
     if options.command == "cost":
         service = Service(options.request_ms / 1e3, options.byte_ns / 1e9, options.latency_ms / 1e3)
@@ -118,7 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     if options.command == "replay":
         schedule = [event.strip() for event in options.schedule.split(";")]
-        print("\n".join(told(cases[0].exploration(), schedule)))
+        try:
+            print("\n".join(told(cases[0].exploration(), schedule)))
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
         return 0
     return (_explore if options.command == "explore" else _draw)(cases, options)
 

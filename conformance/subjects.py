@@ -47,7 +47,8 @@ class Subject:
         except (Exception, SystemExit) as error:  # a module may raise anything
             raise SubjectError(
                 f"subject {self.name!r}: {target} cannot be loaded ({error}); give one of "
-                f"{', '.join(NAMED)} or module:attribute, importable from the working directory"
+                f"{', '.join(NAMED)} or module:attribute, found in the working directory or on "
+                "PYTHONPATH"
             ) from error
         if not callable(found):
             raise SubjectError(f"subject {self.name!r}: {target} is not callable")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.outcome import describe_event
+from harness.outcome import since
 from harness.records import Event
 from harness.stacks import parse, ranks_text
 
@@ -45,12 +45,19 @@ def who_waits_for_whom(views: Sequence[View]) -> str:
     clauses: dict[str, list[int]] = {}
     for view in sorted(views, key=lambda view: (_urgency(view), view.rank)):
         if view.state == "stopped":
-            text = f"stopped (SIGSTOP) after {describe_event(view.last_event)}"
+            text = f"stopped (SIGSTOP) {since(view.last_event)}"
         else:
             place = f" {view.place}" if view.place else ""
-            text = f"{view.state}{place} after {describe_event(view.last_event)}"
+            text = f"{_state(view)}{place} {since(view.last_event)}"
         clauses.setdefault(text, []).append(view.rank)
     return "; ".join(_clause(text, ranks) for text, ranks in clauses.items())
+
+
+def _state(view: View) -> str:
+    """The state, but for a rank that returned because an error ended its epoch: that error."""
+    last = view.last_event
+    error = last.fields.get("type") if last is not None and last.kind == "end" else None
+    return f"ended with {error}" if error and view.state == "returned" else view.state
 
 
 def _urgency(view: View) -> int:
@@ -64,6 +71,7 @@ def _clause(text: str, ranks: list[int]) -> str:
     who = ranks_text(ranks)
     if not one:
         text = re.sub(r"^waits\b", "wait", re.sub(r"^is\b", "are", text))
+        text = text.replace("before its first event", "before their first event")
     if text.startswith("stopped"):
         text = f"{'is' if one else 'are'} {text}"
     return f"{who} {text}"

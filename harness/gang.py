@@ -272,6 +272,10 @@ class Gang:
         session.kill()
 
 
+#: Backends that need no more than their name.
+BACKENDS = ("local", "ray", "jaxtrainer")
+
+
 def _backend(name: str) -> Backend:
     if name == "local":
         from harness.backends.local import LocalBackend

@@ -39,7 +39,7 @@ class Outcome:
         return self.events[-1] if self.events else None
 
     def _after(self) -> str:
-        return f"after {describe_event(self.last_event)}, at {self.elapsed_s:.1f} s"
+        return f"{since(self.last_event)}, at {self.elapsed_s:.1f} s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,10 +195,13 @@ def state_of(outcome: Outcome) -> str:
     return "returned"
 
 
-def describe_event(event: Event | None) -> str:
+def since(event: Event | None) -> str:
+    """Say after which event: `after event #12 'batch' (k=2)`, or `before its first event`."""
+    return "before its first event" if event is None else f"after {describe_event(event)}"
+
+
+def describe_event(event: Event) -> str:
     """Name an event in few words: `event #12 'batch' (k=2)`."""
-    if event is None:
-        return "no event"
     short = [
         f"{name}={value!r}"
         for name, value in event.fields.items()

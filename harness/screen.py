@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from harness.outcome import Hung, Outcome, Undecided, describe_event, state_of
+from harness.outcome import Hung, Outcome, Undecided, since, state_of
 from harness.stacks import fold, ranks_text, together
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _waits(found: Verdict, width: int) -> str:
 
 
 def _ranks(outcomes: tuple[Outcome, ...], width: int) -> str:
-    told = ((o.rank, f"{state_of(o)} after {describe_event(o.last_event)}") for o in outcomes)
+    told = ((o.rank, f"{state_of(o)} {since(o.last_event)}") for o in outcomes)
     return "\n".join(
         _cut(f"  {ranks_text(ranks)}: {text}", width) for ranks, text in together(told)
     )

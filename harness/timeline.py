@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.outcome import Outcome, Raised, state_of
+from harness.outcome import Died, Hung, Outcome, Raised, Undecided, state_of
 from harness.records import Event
 from harness.verdict import verdict
 
@@ -85,7 +85,18 @@ def _events(outcome: Outcome) -> Iterator[dict[str, Any]]:
         if event.kind != "phase":
             yield _instant(outcome.rank, _title(event), event.kind, _at(outcome, event), event)
     ending = state_of(outcome)
-    yield _instant(rank, ending, "end", end_us, None, bad=ending != "returned")
+    mark = _instant(rank, ending, "end", end_us, None, bad=ending != "returned")
+    yield {**mark, "args": _ending(outcome)}
+
+
+def _ending(outcome: Outcome) -> dict[str, Any]:
+    """What there is to read on the mark of an ending."""
+    match outcome:
+        case Raised():
+            return {"message": _plain(outcome.message), "traceback": _plain(outcome.traceback)}
+        case Died() | Hung() | Undecided():
+            return {"description": _plain(outcome.describe())}
+    return {}
 
 
 def _meta(rank: int, name: str, args: dict[str, Any]) -> dict[str, Any]:

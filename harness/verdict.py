@@ -36,6 +36,7 @@ _FOLLOWS = re.compile(
     r"\bgloo\b|^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|coordination service", re.I
 )
 _TASKS = re.compile(r"timed out task names:(?P<names>.*)", re.S)
+_CAUSED = "The above exception was the direct cause of the following exception:"
 # A death may be known later than the errors that it causes, by as much.
 _DEATH_DELAY_S = 1.0
 
@@ -149,9 +150,10 @@ def verdict(outcomes: Sequence[Outcome], *, follows: Collection[str] = ()) -> Ve
     failures = sorted(_failures(outcomes, follows), key=_order)
     waiting = tuple(_wait(o) for o in outcomes if isinstance(o, Hung | Undecided) and not o.stopped)
     causes = [failure for failure in failures if not failure.follows]
+    told = _told_first(failures)
     common: dict[str, Any] = {
-        "first": failures[0] if failures else None,
-        "later": tuple(failures[1:]),
+        "first": told[0] if told else None,
+        "later": tuple(told[1:]),
         "waiting": waiting,
         "outcomes": tuple(outcomes),
         "faults": injected(outcomes),
@@ -161,6 +163,16 @@ def verdict(outcomes: Sequence[Outcome], *, follows: Collection[str] = ()) -> Ve
         return Verdict(**found[1], **common)
     named = _cause(causes, outcomes) if causes else _no_cause(failures, waiting, outcomes)
     return Verdict(**named, **common)
+
+
+def _told_first(failures: Sequence[Failure]) -> list[Failure]:
+    """The same, but of errors of the first one's kind the one that was raised from another leads.
+
+    Where one rank tells its error to all, only its own traceback holds what it came from.
+    """
+    alike = [f for f in failures if f.kind == failures[0].kind and not f.follows]
+    root = next((f for f in alike if _CAUSED in f.traceback), None)
+    return list(failures) if root is None else [root, *(f for f in failures if f is not root)]
 
 
 def _failures(outcomes: Sequence[Outcome], follows: Collection[str]) -> list[Failure]:
@@ -225,7 +237,8 @@ def _cause(causes: Sequence[Failure], outcomes: Sequence[Outcome]) -> dict[str, 
         "because": _line(first.what),
     }
     if first.kind == "died":
-        return {**named, "word": "died", "ranks": (first.rank,)}
+        because = _line(first.what).removeprefix("died ")  # the word says it
+        return {**named, "word": "died", "ranks": (first.rank,), "because": because}
     if first.kind == "stopped":
         return {**named, "word": "stopped"}
     counts = counts_of(outcomes)

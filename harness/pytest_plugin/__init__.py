@@ -229,6 +229,12 @@ def _nothing(_arrival: None) -> None:
 
 
 @pytest.fixture
-def this() -> This:
+def this(request: pytest.FixtureRequest) -> This:
     """Which process of the gang this is: `this.rank`, `this.processes`. On ranks alone."""
+    if request.node.get_closest_marker("gang") is None and "gang" not in request.fixturenames:
+        pytest.fail(
+            "the fixture `this` is of ranks: the test needs the marker gang, "
+            "as in @pytest.mark.gang(processes=2)",
+            pytrace=False,
+        )
     return on_rank.this()  # type: ignore[return-value]

@@ -129,7 +129,10 @@ def _variable(name: str) -> str:
 
 def describe(settings: Settings) -> str:
     """Say all values in one line, and whence those that are not the defaults."""
-    unset = {"stall_s": "the backend's", "max_processes": f"{default_max_processes()}"}
+    unset = {
+        "stall_s": "the backend's",
+        "max_processes": f"{default_max_processes()} or the largest gang's",
+    }
     words = []
     for field in fields(settings):
         if field.name == "sources":

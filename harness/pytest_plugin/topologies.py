@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.backends import Backend
+from harness.gang import BACKENDS
 from harness.pytest_plugin.settings import Settings
 
 MakeBackend = Callable[[], Backend]
@@ -93,7 +94,9 @@ def topologies(given: Mapping[str, Any], settings: Settings) -> dict[str, Topolo
         MarkerError: an argument cannot be used.
     """
     axes: dict[str, list[Any]] = {
-        "processes": _numbers("processes", given.get("processes", settings.processes)),
+        "processes": _within(
+            _numbers("processes", given.get("processes", settings.processes)), settings
+        ),
         "devices": _numbers("devices", given.get("devices", settings.devices)),
         "backend": _backends(given.get("backend", settings.backend)),
     }
@@ -140,12 +143,29 @@ def _numbers(name: str, value: Any) -> list[int]:
     return values
 
 
+def _within(processes: list[int], settings: Settings) -> list[int]:
+    """Refuse what the limit that somebody has set will never allow."""
+    limit = settings.max_processes
+    if limit is not None and max(processes) > limit:
+        raise MarkerError(
+            f"gang: processes={max(processes)} is more than gang_max_processes={limit} allows: "
+            "give a higher limit, or fewer processes"
+        )
+    return processes
+
+
 def _backends(value: Any) -> list[str | MakeBackend]:
     values = list(value) if _is_list(value) else [value]
     if not values or not all(isinstance(each, str) or callable(each) for each in values):
         raise MarkerError(
             f"gang: backend must be a name, a function that makes a backend, or a list of them, "
             f"not {value!r}"
+        )
+    unknown = [each for each in values if isinstance(each, str) and each not in BACKENDS]
+    if unknown:
+        raise MarkerError(
+            f"gang: backend must be one of {', '.join(BACKENDS)}, or a function that makes a "
+            f"backend, not {unknown[0]!r}"
         )
     return values
 

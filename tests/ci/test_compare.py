@@ -6,6 +6,7 @@ import pytest
 
 from ci.compare import Status, compare
 from ci.known import Known
+from conformance.clauses import clauses
 from tests.ci.samples import entry, planned, record, result
 
 
@@ -100,6 +101,15 @@ def test_a_clause_none_of_whose_cases_ran_is_undecided() -> None:
     assert found.status is Status.UNDECIDED
     assert found.open_clauses == ["COUNT-2", "COUNT-4"]
     assert "not decided: COUNT-2: none of its cases ran" in found.words
+
+
+def test_many_clauses_that_were_not_decided_are_counted() -> None:
+    """A run that was stopped early says in one line how many clauses it did not come to."""
+    ids = list(clauses())[:20]
+    found = record([], chosen=[planned(clauses=(one,)) for one in ids], partial="x").comparison
+    (words,) = [w for w in found.words if w.startswith("not decided")]
+
+    assert words == f"not decided: {', '.join(ids[:8])} and 12 more: none of their cases ran"
 
 
 def test_a_case_left_out_of_a_decided_clause_is_named_only() -> None:

@@ -100,14 +100,17 @@ def test_a_signal_leaves_partial_results_and_no_process(tmp_path: Path, name: st
     assert f"partial: the gate was stopped by {name}" in ended.output
 
 
-def test_a_gate_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
-    """What it had started ends with it; the report that is there says that it is partial."""
+def test_a_gate_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    """What it had started ends with it, files too; the report that is there says it is partial."""
     with started(tmp_path, *_spinning(tmp_path), program=GATE) as run:
         _until_it_spins(tmp_path, run)
+        (scratch,) = {path.parents[1] for path in run.paths_after("--chosen")}
+        assert scratch.is_dir()
         run.process.kill()
         ended = run.wait()
 
         assert run.left() == []
+        assert not scratch.exists()
     assert ended.status == -signal.SIGKILL
     assert ended.report is not None
     assert ended.report["gate"]["partial"] == "the run is not over"

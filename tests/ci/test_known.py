@@ -33,6 +33,7 @@ def _write(folder: Path, text: str, name: str = "thing-2.56.toml") -> Path:
     ("text", "words"),
     [
         (HEAD + ENTRY.replace("hang", "slow"), "entry 1 (COUNT-3): field 'outcome'"),
+        (HEAD + ENTRY.replace("hang", "fails"), "'outcome': give one of fail, hang"),
         (HEAD + ENTRY.replace("hang", "pass"), "entry 1 (COUNT-3): field 'outcome'"),
         (HEAD + ENTRY + ENTRY.replace("COUNT-3", "COUNT-99"), "entry 2 (COUNT-99): field 'clause'"),
         (HEAD + ENTRY.replace("https", "ftp"), "field 'link'"),

@@ -25,7 +25,7 @@ def test_a_line_says_case_count_and_time_left() -> None:
 
     # (30.2 + 3 x 0.2) / 4 seconds a case, for two.
     assert line.startswith("1 of 3 cases, ")
-    assert "about 0:15 left, 1 clauses failed so far | b-p2d1-memory (4 s)" in line
+    assert "about 0:15 left, 1 failures so far, known ones too | b-p2d1-memory (4 s)" in line
 
 
 def test_a_key_is_told_from_the_name_of_a_test() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -92,6 +93,15 @@ class Run:
         while (pids := self._pids()) and time.monotonic() < deadline_s:
             time.sleep(0.05)
         return pids
+
+    def paths_after(self, option: str) -> set[Path]:
+        """What the processes of this run were given for an option that is a path."""
+        found = set()
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
+                found |= {Path(words[words.index(option) + 1])} if option in words else set()
+        return found
 
     def _pids(self) -> list[int]:
         found = []

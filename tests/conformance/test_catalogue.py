@@ -60,6 +60,8 @@ def test_unknown_reports_are_refused_with_those_that_there_are() -> None:
     ("arguments", "words"),
     [
         (["ray-1"], "no regression is named 'ray-1'"),
+        (["ray-1"], "xla-2749"),
+        (["ray-1"], "marin-6954-harness"),
         (["--subject", "rya"], "subject 'rya' is not known"),
         (["--sources", "disk"], "--sources 'disk': give memory, ray or both"),
     ],

@@ -171,7 +171,7 @@ def _fits(clause: str, case: Case) -> bool:
 
 def _hung(fake: Fake, rank: int, events: int) -> Hung:
     own = fake.outcomes()[rank].events[:events]
-    return Hung(rank=rank, events=own, stacks="", why="rank 1 waits for rank 0")
+    return Hung(rank=rank, events=own, stacks="", why="process 1 waits for process 0")
 
 
 def _died(fake: Fake, rank: int, *, after: int | None = None) -> Died:
@@ -197,7 +197,7 @@ def _undecided(fake: Fake, rank: int) -> Undecided:
             [
                 "process 0: 1 batches, no end, stuck in next() for batch 1",
                 "process 1: 1 batches, no end, stuck in the computation after batch 0",
-                "rank 1 waits for rank 0",
+                "process 1 waits for process 0",
             ],
         ),
         (
@@ -208,14 +208,14 @@ def _undecided(fake: Fake, rank: int) -> Undecided:
         (
             lambda f: [_died(f, 0), _hung(f, 1, 2)],
             "crash",
-            ["process 0: 1 batches, no end, Rank 0 died by SIGKILL", "process 1: 1 batches"],
+            ["process 0: 1 batches, no end, Process 0 died by SIGKILL", "process 1: 1 batches"],
         ),
         (
             lambda f: [_died(f, 0, after=1), _died(f, 1)],
             "crash",
-            ["process 0", "It followed rank 1", "process 1"],
+            ["process 0", "It followed process 1", "process 1"],
         ),
-        (lambda f: [_died(f, 0, after=1), _hung(f, 1, 2)], "hang", ["It followed rank 1"]),
+        (lambda f: [_died(f, 0, after=1), _hung(f, 1, 2)], "hang", ["It followed process 1"]),
         (
             lambda f: [_undecided(f, 0), f.outcomes()[1]],
             "undecided",
@@ -267,6 +267,16 @@ def test_rows_without_an_id_are_judged_by_their_place() -> None:
         "PAD-3": "pass",
         "ORDER-1": "fail",
     }
+
+
+def test_rows_in_another_place_are_named() -> None:
+    """A value that differs is told with the rows that came in place of those that were due."""
+    fake = right(DELIVERY, P2D2)
+    for leaf in fake.epoch(1).batches[0].leaves.values():
+        leaf.rows[:] = leaf.rows[::-1].copy()
+    words = judge(DELIVERY, P2D2, fake.outcomes())["VALUE-1"].words
+
+    assert "; by their ids came rows 3, 2, 1, 0 of process 1, due was rows 0, 1, 2, 3 of" in words
 
 
 def test_epochs_are_judged_one_by_one() -> None:

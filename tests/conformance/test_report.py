@@ -239,6 +239,35 @@ def test_a_failed_write_leaves_no_first_report(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_skip_says_that_what_could_run_passes() -> None:
+    """The row of a skip whose other cases pass says so, and what kept the rest."""
+    text = _shown(
+        _result("pass", "COUNT-4"), _result("not run", "COUNT-4", words="no seed"), width=140
+    )
+
+    assert "SKIP" in text
+    assert "pass in the 1 that could run; the others: no seed" in text
+
+
+def test_the_input_of_the_smallest_case_is_shown() -> None:
+    """What went into a case is one line under its name, where its account has it."""
+    result = _result("fail")
+    stream = io.StringIO()
+    accounts = {result.nodeid: {"input_words": "batch_size=4; process 0: no rows"}}
+    show([_one(result)], "", stream, 100, accounts)
+
+    assert "  input: batch_size=4; process 0: no rows\n" in stream.getvalue()
+
+
+def test_the_last_line_counts_clauses() -> None:
+    """After all the cases stands once more how many clauses of each level hold."""
+    text = _shown(_result("pass", "COUNT-1"), _result("hang"), _result("pass", "ERROR-4"))
+
+    assert text.splitlines()[-1] == (
+        "core: 1 of 2 clauses pass, 1 hang; extended: 1 of 1 clauses pass"
+    )
+
+
 def _shown(*results: Result, narrowed: bool = True, width: int = 100) -> str:
     stream = io.StringIO()
     reports = summarise(results, level="all", narrowed=narrowed)

@@ -102,7 +102,9 @@ def test_the_command_replays_a_schedule(capsys: pytest.CaptureFixture[str]) -> N
     assert "rank 0: 1 read" in capsys.readouterr().out
 
 
-def test_an_event_that_is_not_possible_is_refused() -> None:
-    """A schedule that does not fit is an error that names the event and what is possible."""
-    with pytest.raises(ValueError, match=r"event 0 of the schedule, '0 batch'.*0 hears 1"):
-        main(["replay", "--ends", "drop", "--fault", "none", "--schedule", "0 batch"])
+def test_an_event_that_is_not_possible_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """A schedule that does not fit is status 2, and a line with the event and what is possible."""
+    status = main(["replay", "--ends", "drop", "--fault", "none", "--schedule", "0 batch"])
+
+    assert status == 2
+    assert capsys.readouterr().err.startswith("event 0 of the schedule, '0 batch', is not possible")

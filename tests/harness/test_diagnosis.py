@@ -23,13 +23,25 @@ def test_it_names_who_waits_and_who_raised() -> None:
     )
 
 
+def test_an_error_that_ended_an_epoch_is_named() -> None:
+    """A rank that returned since an error ended its epoch is said to have ended with it."""
+    end = Event(13, "end", 1.0, {"how": "error", "type": "IndexError"})
+
+    assert who_waits_for_whom([View(1, "returned", end)]).startswith(
+        "rank 1 ended with IndexError after event #13 'end'"
+    )
+
+
 def test_ranks_that_are_alike_are_named_together() -> None:
     """Ranks of one state, place and last event share a clause; the stopped one comes first."""
     why = who_waits_for_whom(
         [View(0, "waits", None), View(1, "waits", None), View(2, "stopped", None)]
     )
 
-    assert why == "rank 2 is stopped (SIGSTOP) after no event; ranks 0, 1 wait after no event"
+    assert why == (
+        "rank 2 is stopped (SIGSTOP) before its first event; "
+        "ranks 0, 1 wait before their first event"
+    )
 
 
 def test_a_place_is_the_innermost_line_of_the_caller() -> None:

@@ -83,7 +83,7 @@ def test_descriptions_say_what_became_of_the_rank() -> None:
             "It left threads behind: reader."
         ),
         (
-            "Rank 1 died with exit status 3 after no event, at 2.0 s. It followed rank 0. "
+            "Rank 1 died with exit status 3 before its first event, at 2.0 s. It followed rank 0. "
             "Ray says more."
         ),
         "Rank 2 was stopped (SIGSTOP) after event #7 'batch' (k=3), at 0.0 s: rank 1 died.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -172,6 +173,7 @@ def read(*marks: pytest.Mark) -> tuple[dict[str, Topology], Limits]:
         (mark(processes=[2, 2]), "processes=2 is asked for twice"),
         (mark(devices=1.5), "devices must be a whole number of 1 or more"),
         (mark(backend=7), "backend must be a name"),
+        (mark(backend="nope"), "backend must be one of local, ray, jaxtrainer"),
         (mark(env={"A": 1}), "env must map names to text"),
         (mark(env="A=1"), "env must be a dict, not 'A=1'"),
         (mark(jax_config={"a": []}), "jax_config must have values that can be hashed"),
@@ -185,6 +187,21 @@ def test_a_wrong_argument_is_named(one: pytest.Mark, message: str) -> None:
         read(one)
 
     assert message in str(error.value)
+
+
+def test_more_processes_than_the_limit_are_refused() -> None:
+    """A limit that somebody has set is an error at collection, with both numbers."""
+    with pytest.raises(MarkerError, match="processes=9 is more than gang_max_processes=8 allows"):
+        topologies({"processes": [2, 9]}, replace(SETTINGS, max_processes=8))
+
+
+def test_this_without_the_marker_is_refused(pytester: pytest.Pytester) -> None:
+    """The fixture of ranks in a test that runs on none says what is missing."""
+    pytester.makepyfile("def test_it(this): pass")
+    result = pytester.runpytest_inprocess("-p", "harness.pytest_plugin")
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*the test needs the marker gang*"])
 
 
 def test_the_nearest_marker_wins() -> None:

@@ -106,3 +106,13 @@ def test_faults_and_endings_are_marked() -> None:
         ("fault: kill", 0.6e6, "g"),
         ("died by SIGKILL", 1e6, "t"),
     ]
+
+
+def test_the_mark_of_an_ending_says_why() -> None:
+    """What died or raised has its description or its error to click on."""
+    events = timeline.trace(OUTCOMES)["traceEvents"]
+    args = {e["pid"]: e["args"] for e in events if e.get("cat") == "end"}
+
+    assert args[0] == {}
+    assert args[1]["description"].startswith("Rank 1 died by SIGKILL after event")
+    assert set(args[2]) == {"message", "traceback"}

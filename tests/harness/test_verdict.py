@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import tempfile
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -277,7 +278,20 @@ def test_a_verdict_needs_no_records() -> None:
     found: Verdict = verdict([Hung(rank=0, stacks="", why=""), Died(rank=1, signal="SIGKILL")])
 
     assert (found.word, found.ranks, found.batch) == ("died", (1,), None)
-    assert found.headline == "died: rank 1: died by SIGKILL"
+    assert found.headline == "died: rank 1: by SIGKILL"
+
+
+def test_the_rank_whose_error_has_a_cause_is_told_first() -> None:
+    """Of errors of one kind, the one raised from another is shown, not the one that repeats it."""
+    told = raised(0, "process 1: damaged", 0.5)
+    caused = (
+        "OSError: damaged\n\nThe above exception was the direct cause of the following exception:"
+    )
+    root = replace(raised(1, "process 1: damaged", 0.6), traceback=caused)
+    found = verdict([told, root])
+
+    assert found.first is not None
+    assert (found.first.rank, found.later[0].rank) == (1, 0)
 
 
 def test_a_fault_that_was_survived_is_named() -> None:
