@@ -178,7 +178,7 @@ MUTANTS = (
     _one(
         "next-in-the-main-thread-alone",
         "THREAD-2",
-        "pipeline:Epoch.next",
+        "pipeline:Epoch._next",
         "        engine = self._engine\n",
         "        if threading.current_thread() is not threading.main_thread():\n"
         '            raise RuntimeError("next() was called from another thread")\n'

@@ -75,7 +75,13 @@ class FakeEpoch:
         """End in an error of these classes, the most derived first."""
         mro = [*(classes or ("ValueError",)), "Exception", "BaseException", "object"]
         self.how = "error"
-        self.error = {"type": mro[0], "mro": mro, "message": message, "chain": [message]}
+        self.error = {
+            "type": mro[0],
+            "mro": mro,
+            "message": message,
+            "chain": [message],
+            "traceback": "",
+        }
 
 
 @dataclass

@@ -109,7 +109,7 @@ def test_a_right_subject_exits_with_0_and_a_whole_report(folder: Path) -> None:
             ["process 0: 2 batches, no end, stuck", "process 1: 1 batches, stop"],
         ),
         ("doubles", "fail", ["process 1, batch 0, column 'id', value at row 0: got", "expected"]),
-        ("dies", "crash", ["process 1: 1 batches, no end, Rank 1 died with exit status 3"]),
+        ("dies", "crash", ["process 1: 1 batches, no end, Process 1 died with exit status 3"]),
         ("raises", "fail", ["process 1 got 3 batches, then RuntimeError: the disk is gone"]),
     ],
 )
