@@ -162,7 +162,9 @@ class Gang:
         with self._exclusively("run"):
             session = self._live_session()
             call = _call(fn, args, kwargs, per_rank, self.processes)
-            return self._run(session, _encode(session, call), deadline_s, stall_s, stops)
+            return self._run(
+                session, Run(session, _encode(session, call), deadline_s, stall_s, stops)
+            )
 
     def prepare(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Run `fn` on every rank outside any case's clock, now and on each fresh set of processes.
@@ -242,20 +244,13 @@ class Gang:
 
     def _prepare(self, session: Session, calls: Sequence[Any]) -> None:
         limit_s = self._topology.start_timeout_s
-        outcomes = self._run(session, calls, limit_s, limit_s)
+        outcomes = self._run(session, Run(session, calls, limit_s, limit_s))
         if not all(isinstance(outcome, Returned) for outcome in outcomes):
             raise PrepareError("\n".join(outcome.describe() for outcome in outcomes))
 
-    def _run(
-        self,
-        session: Session,
-        calls: Sequence[Any],
-        deadline_s: float,
-        stall_s: float,
-        stops: Collection[int] = (),
-    ) -> list[Outcome]:
+    def _run(self, session: Session, run: Run) -> list[Outcome]:
         try:
-            outcomes = Run(session, calls, deadline_s, stall_s, stops).outcomes()
+            outcomes = run.outcomes()
         except BaseException as error:
             self._end_session(session)
             if self._closed and isinstance(error, Exception):

@@ -62,26 +62,33 @@ def _lost_wake_up(patch: pytest.MonkeyPatch) -> None:
 
 def _one_more(patch: pytest.MonkeyPatch) -> None:
     """A process that learns of an error delivers one more batch that it holds."""
-    apply = Machine._apply
 
-    def patched(self: Machine, decision: Decision, now: float) -> None:
-        apply(self, decision, now)
-        failed = decision.final is not None and decision.final.error is not None
-        if failed and self._process and self._held > self._granted:
-            self._granted += 1
+    def miscount(machine: Machine) -> None:
+        if machine._held > machine._granted:
+            machine._granted += 1
 
-    patch.setattr(Machine, "_apply", patched)
+    _after_an_error(patch, miscount)
 
 
 def _one_less(patch: pytest.MonkeyPatch) -> None:
     """A process that learns of an error leaves out the last batch that was decided."""
+
+    def miscount(machine: Machine) -> None:
+        if machine.placed < machine._granted:
+            machine._granted -= 1
+
+    _after_an_error(patch, miscount)
+
+
+def _after_an_error(patch: pytest.MonkeyPatch, miscount: Callable[[Machine], None]) -> None:
+    """Have every process but 0 miscount once it has learnt of an error."""
     apply = Machine._apply
 
     def patched(self: Machine, decision: Decision, now: float) -> None:
         apply(self, decision, now)
         failed = decision.final is not None and decision.final.error is not None
-        if failed and self._process and self.placed < self._granted:
-            self._granted -= 1
+        if failed and self._process:
+            miscount(self)
 
     patch.setattr(Machine, "_apply", patched)
 
