@@ -211,10 +211,11 @@ def in_processes(words: str) -> str:
     Where a rank waits in the suite's own loop, the line of that loop says nothing to anybody.
     """
     words = re.sub(r" at observe\.py:\d+ in \w+(?: \(.*?\))?(?= after )", "", words)
-    words = re.sub(
-        r"\b([Rr])anks (?=\d)", lambda m: f"{'P' if m[1] == 'R' else 'p'}rocesses ", words
+    return re.sub(
+        r"\b([Rr])ank(s?) (?=\d)",
+        lambda m: f"{'P' if m[1] == 'R' else 'p'}rocess{'es' if m[2] else ''} ",
+        words,
     )
-    return re.sub(r"\b([Rr])ank (?=\d)", lambda m: f"{'P' if m[1] == 'R' else 'p'}rocess ", words)
 
 
 def where_raised(seen: Sequence[Seen]) -> str:
