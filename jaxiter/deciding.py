@@ -40,7 +40,7 @@ class Timing:
     timeout_s: float = 600.0
     beat_s: float = 5.0
     lazy_s: float = 0.1
-    soon_s: float = 2**-8
+    soon_s: float = 2**-7
     warn_s: float = 30.0
     abort_on_loss: bool = False
     abort_grace_s: float = 30.0

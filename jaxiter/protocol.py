@@ -422,7 +422,7 @@ class Machine:
     @property
     def _many(self) -> int:
         """Batches that are worth a message even if it could wait."""
-        return max(1, self.look_ahead // 4)
+        return max(1, self.look_ahead // 2)
 
     @property
     def _hold_s(self) -> float:
