@@ -95,7 +95,7 @@ class Machine:
         if self._decider is None:
             return self._news_since is None or self._news_is_wanted(self._looked_at)
         if 0 not in self._decider.blocked_by:  # others must say more first
-            return False
+            return self.quick and not self.has_room
         if self._processes == 1 and self._error is None and not self._left:
             self._granted = self._decider.decided = self._held  # there is nobody to ask
             return False
@@ -103,7 +103,7 @@ class Machine:
         few = self._many if self.quick else self.look_ahead // 8
         if (
             self._held - self._granted >= few
-            or (self._granted - self.placed <= few and not self.quick)
+            or (not self._decider.has_news if self.quick else self._granted - self.placed <= few)
             or not self.has_room
             or self._decider.is_waited_for
         ):
