@@ -163,6 +163,27 @@ def test_a_source_may_reuse_its_buffer(offset: int, row_bytes: int, rows: int) -
     assert np.concatenate([batch.max(axis=1) for batch in seen]).tolist() == due.tolist()
 
 
+@pytest.mark.parametrize("dtype", [None, jax.numpy.bfloat16], ids=["as it is", "cast"])
+@pytest.mark.parametrize("rows", [16, 6], ids=["full batches", "pieces"])
+def test_a_source_may_reuse_the_buffer_of_a_wide_table(dtype: Any, rows: int) -> None:
+    """Columns in blocks, too, stay as they were delivered when the source overwrites its buffer."""
+    buffer = np.empty((2 * LEAST, rows), np.float32)
+    count = 8
+
+    def source() -> Iterator[dict[str, np.ndarray]]:
+        for value in range(count):
+            buffer[:] = value
+            yield {f"c{i:02}": column for i, column in enumerate(buffer)}
+            buffer[:] = -1
+
+    batches = list(jaxiter.iter_jax_batches(source, batch_size=16, drop_last=True, dtypes=dtype))
+
+    due = np.repeat(np.arange(count), rows)[: len(batches) * 16].tolist()
+    assert len(batches) == rows * count // 16
+    for name in batches[0]:
+        assert np.concatenate([np.asarray(batch[name]) for batch in batches]).tolist() == due
+
+
 def test_a_buffer_is_used_again_only_when_nothing_refers_to_it() -> None:
     """Batches that are kept, or whose results are still computed, never change."""
 
