@@ -44,6 +44,7 @@ class Case:
         most_ahead: Batches that memory has room for.
         listing: Whether process 0 may also take in all reports that wait at once.
         reduce: Whether to look at one order only of moves that commute.
+        abridged: Whether to leave out what should change nothing but words: see `Setting`.
         machine: The class of the state machine.
     """
 
@@ -58,6 +59,7 @@ class Case:
     most_ahead: int = 2
     listing: bool = False
     reduce: bool = True
+    abridged: bool = True
     machine: type[Machine] = Machine
 
     @property
@@ -97,6 +99,7 @@ class Case:
             look_ahead=self.look_ahead,
             most_ahead=self.most_ahead,
             abridged=abridged,
+            one_schema=abridged and self.fault != "schema",
             machine=self.machine,
         )
 
@@ -109,7 +112,7 @@ class Case:
         """Return all orders of events."""
         others = range(1, self.ranks)
         return Exploration(
-            self.members(abridged=True),
+            self.members(abridged=self.abridged),
             self.judge,
             # Within it, time-outs fire for the faults that need them, and for these only.
             limit_s=16.0 if self.fault in _LOSSES else 4.0,

@@ -92,9 +92,12 @@ class Setting:
         prefetch: Batches on devices ahead of the consumer.
         look_ahead: Batches that may be held at the start.
         most_ahead: Batches that memory has room for.
-        abridged: Leave out of reports what changes nothing but the words of warnings and the
-            deletion of keys: how many batches the consumer has taken (unless it left), how many
-            decisions are read, and whether the buffer is full.
+        abridged: Leave out of messages, and of the states that are told apart, what changes
+            nothing but the words of logs and the deletion of keys: in reports, how many batches
+            the consumer has taken (unless it left), how many decisions are read, and whether the
+            buffer is full; of the end, how many rows are dropped; after it, all that was reported
+            before.
+        one_schema: Leave out, likewise, what padding is told of the schema, as all is the same.
         machine: The class of the state machine; another one shows that faults of it are found.
     """
 
@@ -104,6 +107,7 @@ class Setting:
     look_ahead: int = 2
     most_ahead: int = 16
     abridged: bool = False
+    one_schema: bool = False
     machine: type[Machine] = Machine
 
 
@@ -130,9 +134,12 @@ class _Engine(Engine):
         super().__init__(machine, "", sends=True)
         self.room, self.grants, self.ready = _Bell(), _Bell(), _Bell()
         self.now = 0.0
-        self.clock = lambda: self.now
+        del self.clock  # see the method
         self.texts: list[str] = []  # of the log
         self.aborted = False
+
+    def clock(self) -> float:  # an attribute would hold its owner
+        return self.now
 
     def log(self, level: int, message: str, error: BaseException | None = None) -> None:  # noqa: ARG002
         self.texts.append(message)
@@ -144,7 +151,6 @@ class _Engine(Engine):
     def copy(self) -> "_Engine":
         twin = object.__new__(_Engine)
         vars(twin).update(vars(self))
-        twin.clock = lambda: twin.now
         twin.outbox = deque(self.outbox)
         twin.texts = []
         twin._logs = []
@@ -452,6 +458,8 @@ class SimulatedRank:
         if self.setting.terms.ends != "pad" or not threads.source.startswith("end"):
             threads.wrong = f"batch {position} is delivered, and not held"
             return 0, ""
+        if self.setting.one_schema:
+            return 0, SCHEMA
         return 0, machine.padding_schema(position)
 
     def _next(self, now: float) -> None:
@@ -576,7 +584,7 @@ class SimulatedRank:
             self.ended_at_s = now
         posts: list[Post] = []
         if self._written is not None:
-            posts.append((None, self._written.text()))
+            posts.append((None, self._text(self._written)))
             self._written = None
         if self.process:
             # Each is a message of its own: when it is read, is for the schedule to say.
@@ -585,22 +593,35 @@ class SimulatedRank:
         return posts
 
     def _text(self, message: Report | Decision) -> str:
-        if self.setting.abridged and isinstance(message, Report):
-            standing = message.standing
-            if not standing.left:
-                standing = replace(standing, taken=0)
-            message = replace(message, standing=standing, seen=0, full=False)
-        return message.text()
+        return self._abridged(message).text()
+
+    def _abridged(self, message: Report | Decision) -> Report | Decision:
+        """Leave out what the setting says."""
+        if isinstance(message, Decision):
+            if self.setting.one_schema and message.schemas:
+                message = replace(message, schemas=())
+            if self.setting.abridged and message.final is not None:
+                message = replace(message, final=replace(message.final, dropped=0))
+            return message
+        standing = message.standing
+        if self.setting.one_schema:  # said again, so that no report builds on an earlier one
+            standing = replace(standing, schemas=tuple(self.machine._schemas))
+        if not self.setting.abridged:
+            return replace(message, standing=standing)
+        if not standing.left:
+            standing = replace(standing, taken=0)
+        return replace(message, standing=standing, seen=0, full=False)
 
     def key(self, now: float) -> Hashable:
         """Return what its further behaviour depends on."""
         engine = self.engine
+        outbox = map(self._abridged, engine.outbox if self.process == 0 else ())
         return (
             tuple(vars(self.threads).values()),
             self._queue,
-            tuple(engine.outbox) if self.process == 0 else (),
+            tuple(outbox),
             (engine.untold, engine.stopping, engine.ahead, engine.full),
-            key_of(self.machine, now, self.setting.timing),
+            key_of(self.machine, now, self.setting),
         )
 
 
@@ -622,7 +643,7 @@ _FOR_LOSSES = frozenset({"_away_since"})  # used with `abort_on_loss` alone
 _SAME = frozenset({"_hello", "_hellos", "_timing", "_options"})  # never change, or follow
 
 
-def key_of(state: object, now: float, timing: Timing) -> Hashable:
+def key_of(state: object, now: float, setting: Setting) -> Hashable:
     """Return what distinguishes a state machine from others in its further behaviour.
 
     Two equal ones at different times are the same: points in time count from `now`. An attribute
@@ -631,18 +652,21 @@ def key_of(state: object, now: float, timing: Timing) -> Hashable:
     Args:
         state: The machine, or a part of it.
         now: Seconds.
-        timing: Of the machine.
+        setting: Says what to leave out.
     """
+    timing = setting.timing
     longest_s = 4 * timing.timeout_s  # longer ago is all the same
+    content = vars(state)
+    ended = setting.abridged and content.get("_final") is not None
     found: list[Hashable] = []
-    for name, value in vars(state).items():
+    for name, value in content.items():
         if name in _SAME or (name in _FOR_LOSSES and not timing.abort_on_loss):
             continue
         if name in _TIMES:
-            if name == "_heard_at" and isinstance(value, list) and not timing.abort_on_loss:
+            if name == "_heard_at" and type(value) is list and not timing.abort_on_loss:
                 continue  # of the other processes: words of warnings
-            if isinstance(value, list):
-                found.append(tuple(_ago(moment, now, longest_s) for moment in value))
+            if type(value) is list:
+                found.append(tuple([_ago(moment, now, longest_s) for moment in value]))
             else:
                 found.append(_ago(value, now, longest_s))
         elif name == "_seen":
@@ -651,10 +675,16 @@ def key_of(state: object, now: float, timing: Timing) -> Hashable:
             found.append(None if value is None else (value.standing, value.waited_s > 0))
         elif name == "_reports":
             continue  # what they said counts; the rest is for words of warnings
+        elif name in ("_told", "_told_schema") and setting.one_schema:
+            continue
+        elif name == "_decider" and ended and value is not None:
+            found.append(value.decided)  # it decides nothing more
         elif name in ("_decider", "_aftermath"):
-            found.append(None if value is None else key_of(value, now, timing))
+            found.append(None if value is None else key_of(value, now, setting))
+        elif name == "_final" and ended:
+            found.append((value.error, value.left))
         else:
-            found.append(tuple(value) if isinstance(value, list) else value)
+            found.append(tuple(value) if type(value) is list else value)
     return tuple(found)
 
 

@@ -1,11 +1,13 @@
 """The real protocol machine in small cases: every order of events, every end, every fault."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from conformance.simulated import draw, explore, main
 from conformance.simulated_cases import ENDS, FAULTS, Case
+from harness.folding import sweep
 
 PAIRS = [
     Case(batches=1, ends=ends, fault=fault, at=at)
@@ -22,6 +24,12 @@ TRIPLES = [
     *(Case(ranks=3, batches=1, ends=ends) for ends in ("drop", "equal")),
     Case(ranks=3, batches=1, fault="die", at=2),
 ]
+SWEPT = [
+    Case(fault="die", at=0),
+    Case(fault="stop"),
+    Case(ends="pad", fault="schema", at=0),
+    Case(fault="leave", listing=True, reduce=False),
+]
 
 
 @pytest.mark.parametrize("case", [*PAIRS, *TRIPLES], ids=lambda case: case.name)
@@ -35,13 +43,25 @@ def test_ranks_come_to_one_outcome_in_every_order_of_events(case: Case) -> None:
 
 @pytest.mark.parametrize("case", COMPARED, ids=lambda case: case.name)
 def test_groups_of_states_come_to_the_same_outcomes(case: Case) -> None:
-    """What states put in groups come to is what single states come to, no more and no less."""
-    full, folded = explore(case)[1], explore(case, fold=True)[1]
+    """What groups of abridged states come to is what single whole states do, no more, no less."""
+    full, folded = explore(replace(case, abridged=False))[1], explore(case, fold=True)[1]
 
     assert full.complete
     assert not full.wrong
     assert folded.outcomes == full.outcomes
     assert folded.states < full.states
+
+
+@pytest.mark.parametrize("case", SWEPT, ids=lambda case: case.name)
+def test_many_states_at_once_are_those_of_one_by_one(case: Case) -> None:
+    """Arrays of states have the next states that single ones have, as time passes as well."""
+    one_by_one, at_once = case.exploration().run(), sweep(case.exploration())
+
+    assert at_once.complete
+    assert at_once.states == one_by_one.states
+    assert at_once.steps == one_by_one.steps
+    assert at_once.ends == one_by_one.ends
+    assert at_once.outcomes == one_by_one.outcomes
 
 
 @pytest.mark.parametrize("ends", ENDS)
