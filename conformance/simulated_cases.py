@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from conformance.simulated_rank import Script, Setting, SimulatedRank
+from conformance.simulated_rank import SimulatedRank
+from conformance.simulated_script import Script, Setting
 from harness.exploration import Exploration
 from harness.worlds import End
 from jaxiter.agreement import Terms
@@ -65,12 +66,26 @@ class Case:
     @property
     def name(self) -> str:
         """What is peculiar to it, in short."""
-        where = "" if self.fault == "none" else f" of rank {self.at}"
-        tails = ", short tails" if self.tails else ""
-        return (
-            f"{self.ranks} ranks, up to {self.batches} batches{tails}, {self.ends}, "
-            f"{self.fault}{where}"
-        )
+        return f"{self.size}, {self.ends}, {self.what}"
+
+    @property
+    def size(self) -> str:
+        """All but the ends and the fault, in short."""
+        plain, more = Case(), ""
+        if self.tails:
+            more += ", short tails"
+        if self.listing:
+            more += ", listings"
+        if (ahead := (self.look_ahead, self.most_ahead)) != (plain.look_ahead, plain.most_ahead):
+            more += f", {ahead[0]} to {ahead[1]} ahead"
+        if self.prefetch != plain.prefetch:
+            more += f", {self.prefetch} on devices"
+        return f"{self.ranks} ranks, up to {self.batches} batches{more}"
+
+    @property
+    def what(self) -> str:
+        """The fault, and of which rank."""
+        return self.fault if self.fault == "none" else f"{self.fault} of rank {self.at}"
 
     def script(self, rank: int) -> Script:
         """Return what a process may do."""

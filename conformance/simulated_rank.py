@@ -5,177 +5,19 @@ moves on only after the engine has notified that condition, so a wake-up that is
 """
 
 import functools
-import threading
-from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
+from conformance.simulated_engine import SimulatedEngine, key_of, snapshot
+from conformance.simulated_script import SCHEMA, Script, Setting
 from harness.simulation import Letter, Post
-from jaxiter.agreement import Terms
-from jaxiter.deciding import Timing
-from jaxiter.engine import Engine
 from jaxiter.errors import Note
 from jaxiter.messages import Decision, Hello, Report
 from jaxiter.protocol import Machine
 
-SCHEMA = "s"
-
 _report = functools.lru_cache(1 << 16)(Report.parse)
 _decision = functools.lru_cache(1 << 12)(Decision.parse)
-
-
-@dataclass(frozen=True)
-class Script:
-    """What the source and the consumer of one process may do. Where several are possible, any.
-
-    Attributes:
-        ends: (full batches, rows of a last short one): where the source may be exhausted.
-        fails: Positions of batches instead of which the source may raise.
-        hangs: Positions of batches that the source may never give.
-        leaves: Numbers of batches after which the consumer may leave its loop.
-        stays: Whether the consumer may also go on where it may leave.
-        stuck: Positions of batches whose step may never be over.
-        unplaced: Positions of batches that cannot be put on a device.
-        schemas: (position, schema) wherever the schema changes.
-        agreed: Options that must be the same on all processes.
-        row_set: Which rows it holds; None: its own.
-        checksums: What checksums of its rows begin with; None if there are none.
-        absent: It never calls iter().
-    """
-
-    ends: frozenset[tuple[int, int]] = frozenset({(0, 0)})
-    fails: frozenset[int] = frozenset()
-    hangs: frozenset[int] = frozenset()
-    leaves: frozenset[int] = frozenset()
-    stays: bool = True
-    stuck: frozenset[int] = frozenset()
-    unplaced: frozenset[int] = frozenset()
-    schemas: tuple[tuple[int, str], ...] = ()
-    agreed: tuple[tuple[str, Any], ...] = ()
-    row_set: int | None = None
-    checksums: str | None = None
-    absent: bool = False
-
-    def schema(self, position: int) -> str:
-        """Return the schema of the batch at `position`."""
-        return max(((p, s) for p, s in self.schemas if p <= position), default=(0, SCHEMA))[1]
-
-    def checksum(self, position: int) -> str | None:
-        """Return the checksum of the rows of the batch at `position`."""
-        return None if self.checksums is None else f"{self.checksums}{position}"
-
-    @functools.cached_property
-    def furthest(self) -> int:
-        """The position at which the source must have come to its end at the latest."""
-        places = [full for full, _ in self.ends] + list(self.fails) + list(self.hangs)
-        return max(places, default=0)
-
-    def at_source(self, position: int) -> list[str]:
-        """Return what the source may do when asked for the batch at `position`."""
-        found = ["batch"] if position < self.furthest else []
-        found += [f"end {rows}" for full, rows in sorted(self.ends) if full == position]
-        if position in self.fails:
-            found.append("fail")
-        if position in self.hangs:
-            found.append("hang")
-        return found
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is the same for all processes of a simulation.
-
-    Attributes:
-        terms: Options.
-        timing: Seconds; powers of 2, so that sums of them are exact.
-        prefetch: Batches on devices ahead of the consumer.
-        look_ahead: Batches that may be held at the start.
-        most_ahead: Batches that memory has room for.
-        abridged: Leave out of messages, and of the states that are told apart, what changes
-            nothing but the words of logs and the deletion of keys: in reports, how many batches
-            the consumer has taken (unless it left), how many decisions are read, and whether the
-            buffer is full; of the end, how many rows are dropped; after it, all that was reported
-            before.
-        one_schema: Leave out, likewise, what padding is told of the schema, as all is the same.
-        machine: The class of the state machine; another one shows that faults of it are found.
-    """
-
-    terms: Terms
-    timing: Timing
-    prefetch: int = 2
-    look_ahead: int = 2
-    most_ahead: int = 16
-    abridged: bool = False
-    one_schema: bool = False
-    machine: type[Machine] = Machine
-
-
-class _Bell(threading.Condition):
-    """A condition that remembers that it was notified; nobody waits for it in a thread."""
-
-    rung = False
-
-    def notify(self, n: int = 1) -> None:  # noqa: ARG002
-        self.rung = True
-
-    def notify_all(self) -> None:
-        self.rung = True
-
-
-class _Engine(Engine):
-    """The engine, with a clock that is set and conditions that remember."""
-
-    room: _Bell
-    grants: _Bell
-    ready: _Bell
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine, "", sends=True)
-        self.room, self.grants, self.ready = _Bell(), _Bell(), _Bell()
-        self.now = 0.0
-        del self.clock  # see the method
-        self.texts: list[str] = []  # of the log
-        self.aborted = False
-
-    def clock(self) -> float:  # an attribute would hold its owner
-        return self.now
-
-    def log(self, level: int, message: str, error: BaseException | None = None) -> None:  # noqa: ARG002
-        self.texts.append(message)
-
-    def _abort(self, message: str) -> None:
-        self.texts.append(message)
-        self.aborted = True
-
-    def copy(self) -> "_Engine":
-        twin = object.__new__(_Engine)
-        vars(twin).update(vars(self))
-        twin.outbox = deque(self.outbox)
-        twin.texts = []
-        twin._logs = []
-        twin._machine = snapshot(self._machine)
-        return twin
-
-    @property
-    def machine(self) -> Machine:
-        return self._machine
-
-
-T = TypeVar("T")
-
-
-def snapshot(state: T) -> T:
-    """Return a copy of a state machine that shares what does not change."""
-    twin = object.__new__(type(state))
-    content = vars(twin)
-    content.update(vars(state))
-    for name in [name for name, value in content.items() if type(value) is list]:
-        content[name] = content[name].copy()
-    for name in ("_decider", "_aftermath"):
-        if content.get(name) is not None:
-            content[name] = snapshot(content[name])
-    return twin
 
 
 Consumer = Literal[
@@ -188,7 +30,7 @@ _IN_LOOP = ("busy", "napping", "waiting", "placing", "again")
 class _Threads:
     """Where the threads of one process stand. A move of one that `waits` is not possible."""
 
-    reader: Literal["new", "asking", "waits", "hung", "over"] = "new"
+    reader: Literal["new", "asking", "waits", "rests", "rested", "hung", "over"] = "new"
     placer: Literal["waits", "woken", "placing", "over"] = "waits"
     consumer: Consumer = "busy"
     woken: bool = False  # the consumer, to find a batch or the end
@@ -224,7 +66,7 @@ class SimulatedRank:
         self.threads = _Threads()
         self.delivered: list[tuple[int, str]] = []
         self.ended_at_s = 0.0
-        self.engine = _Engine(machine)
+        self.engine = SimulatedEngine(machine)
         self._queue: tuple[tuple[int, str], ...] = ()  # on devices: rows and schema
 
     @property
@@ -278,6 +120,8 @@ class SimulatedRank:
             return ()
         if threads.reader == "asking":
             found += self.script.at_source(threads.held)
+        elif threads.reader == "rested":
+            found += ["rest", "rest short"]
         if threads.placer in ("woken", "placing"):
             found.append("claim" if threads.placer == "woken" else "place")
         if threads.consumer == "busy":
@@ -308,6 +152,8 @@ class SimulatedRank:
         elif name == "next":
             self.engine.ahead = detail != "soon"
             self._next(now)
+        elif name == "rest":
+            self._rest(now, short=bool(detail))
         else:
             getattr(self, f"_{name}")(now)
         return self._after(now)
@@ -375,9 +221,9 @@ class SimulatedRank:
                 if position == 0:
                     machine.memory_fits(self.setting.most_ahead)
                 machine.batch_ready(script.schema(position), script.checksum(position))
+                threads.reader = "waits" if machine.has_room else "rests"
                 if not machine.has_room:
                     engine.poll()
-                threads.reader = "waits"
                 engine.room.rung = True  # it looks before it waits
             elif name == "fail":
                 threads.source = name
@@ -389,6 +235,19 @@ class SimulatedRank:
                 machine.memory_fits(self.setting.most_ahead)
                 schema = script.schema(position) if rows else None
                 machine.source_ended(rows, schema, script.checksum(position))
+
+    @property
+    def _may_look_further(self) -> bool:
+        machine = self.machine
+        return machine.look_ahead < machine._most_ahead
+
+    def _rest(self, now: float, *, short: bool) -> None:
+        """Let the reader go on after a rest; if it was short, more should be held."""
+        self.engine.now = now
+        with self.engine as machine:
+            if short:
+                machine.look_further()
+            self.threads.reader = "asking"
 
     @property
     def _placing(self) -> bool:
@@ -561,11 +420,13 @@ class SimulatedRank:
         engine, threads, machine = self.engine, self.threads, self.machine
         stopped = engine.stopping or machine.final is not None
         if engine.room.rung:
-            if threads.reader not in ("new", "waits"):
+            if threads.reader not in ("new", "waits", "rests"):
                 pass
             elif stopped:
                 threads.reader = "over"
-            elif machine.has_room if threads.reader == "waits" else machine.started:
+            elif threads.reader == "rests" and machine.has_room and self._may_look_further:
+                threads.reader = "rested"
+            elif machine.started if threads.reader == "new" else machine.has_room:
                 threads.reader = "asking"
         if engine.grants.rung and threads.placer == "waits":
             ready = machine.placed < machine.granted
@@ -623,72 +484,3 @@ class SimulatedRank:
             (engine.untold, engine.stopping, engine.ahead, engine.full),
             key_of(self.machine, now, self.setting),
         )
-
-
-_TIMES = frozenset(
-    {
-        "_waiting_since",
-        "_away_since",
-        "_heard_at",
-        "_sent_at",
-        "_news_since",
-        "_wake_at",
-        "_looked_at",
-        "_since",
-        "_advanced_at",
-        "_spoke_at",
-    }
-)  # attributes of the machine and its parts that are points in time
-_FOR_LOSSES = frozenset({"_away_since"})  # used with `abort_on_loss` alone
-_SAME = frozenset({"_hello", "_hellos", "_timing", "_options"})  # never change, or follow
-
-
-def key_of(state: object, now: float, setting: Setting) -> Hashable:
-    """Return what distinguishes a state machine from others in its further behaviour.
-
-    Two equal ones at different times are the same: points in time count from `now`. An attribute
-    that is not known here counts as it is, so that none is overlooked.
-
-    Args:
-        state: The machine, or a part of it.
-        now: Seconds.
-        setting: Says what to leave out.
-    """
-    timing = setting.timing
-    longest_s = 4 * timing.timeout_s  # longer ago is all the same
-    content = vars(state)
-    ended = setting.abridged and content.get("_final") is not None
-    found: list[Hashable] = []
-    for name, value in content.items():
-        if name in _SAME or (name in _FOR_LOSSES and not timing.abort_on_loss):
-            continue
-        if name in _TIMES:
-            if name == "_heard_at" and type(value) is list and not timing.abort_on_loss:
-                continue  # of the other processes: words of warnings
-            if type(value) is list:
-                found.append(tuple([_ago(moment, now, longest_s) for moment in value]))
-            else:
-                found.append(_ago(value, now, longest_s))
-        elif name == "_seen":
-            found.append(value > 0)  # how many, matters to the deletion of keys alone
-        elif name == "_sent":
-            found.append(None if value is None else (value.standing, value.waited_s > 0))
-        elif name == "_reports":
-            continue  # what they said counts; the rest is for words of warnings
-        elif name in ("_told", "_told_schema") and setting.one_schema:
-            continue
-        elif name == "_decider" and ended and value is not None:
-            found.append(value.decided)  # it decides nothing more
-        elif name in ("_decider", "_aftermath"):
-            found.append(None if value is None else key_of(value, now, setting))
-        elif name == "_final" and ended:
-            found.append((value.error, value.left))
-        else:
-            found.append(tuple(value) if type(value) is list else value)
-    return tuple(found)
-
-
-def _ago(moment: float | None, now: float, longest_s: float) -> float | None:
-    if moment is None:
-        return None
-    return round(min(now - moment, longest_s), 6)

@@ -1,10 +1,14 @@
 """The real protocol machine in small cases: every order of events, every end, every fault."""
 
+import json
 import random
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from conformance import simulated_table
 from conformance.simulated import draw, explore, main
 from conformance.simulated_cases import ENDS, FAULTS, Case
 from harness.folding import sweep
@@ -110,6 +114,48 @@ def test_the_command_explores_and_tells_how_much(capsys: pytest.CaptureFixture[s
     assert status == 0
     assert "2 ranks, up to 1 batches, pad, options of rank 0" in out
     assert "all looked at" in out
+
+
+def test_what_is_recorded_is_not_explored_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of a record add up to one table; lines of other code are done again."""
+    record = tmp_path / "record.jsonl"
+    options = ["explore", "--fold", "--fault", "none", "--record", str(record)]
+    main([*options, "--ends", "drop"])
+    capsys.readouterr()
+
+    status = main([*options, "--ends", "drop", "pad", "--markdown", "--jobs", "2"])
+    out = capsys.readouterr().out
+    monkeypatch.setattr(simulated_table, "code", lambda: "other")
+    main([*options, "--ends", "drop"])
+    again = capsys.readouterr().out
+
+    assert status == 0
+    assert "batches, pad, none: " in out
+    assert "batches, drop, none: " not in out
+    lines = read_lines(record)
+    cells = [f"{lines[0]['states']:,}", f"{lines[0]['seconds']:.1f}"]
+    assert f"| none | {' | '.join(cells)} | {lines[1]['states']:,} |" in out
+    assert "batches, drop, none: " in again
+
+
+def read_lines(record: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in record.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("rests", [("rest",), ("rest short",)], ids=["long", "short"])
+def test_a_reader_that_rests_shortly_holds_more(rests: tuple[str, ...]) -> None:
+    """Whether a rest was short decides on the look-ahead, wherever it may still grow."""
+    (rank,) = Case(ranks=1, batches=9, most_ahead=8, look_ahead=2).members()
+    rank.tick(0.0)
+    grown = set()
+    while not rank.finished:
+        moves = [m for m in rank.moves() if not m.startswith(("end", "rest"))]
+        rank.do(next((m for m in rank.moves() if m in rests), [*moves, "end 0"][0]), 0.0)
+        grown.add(rank.machine.look_ahead)
+
+    assert (max(grown) > 2) == ("rest short" in rests)
 
 
 def test_the_command_replays_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
