@@ -1,9 +1,11 @@
 """The iterator's engine without threads, and what tells one state of its machine from another."""
 
+import functools
+import operator
 import threading
 from collections import deque
-from collections.abc import Hashable
-from typing import TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 from conformance.simulated_script import Setting
 from jaxiter.engine import Engine
@@ -96,7 +98,10 @@ _TIMES = frozenset(
     }
 )  # attributes of the machine and its parts that are points in time
 _FOR_LOSSES = frozenset({"_away_since"})  # used with `abort_on_loss` alone
-_SAME = frozenset({"_hello", "_hellos", "_timing", "_options"})  # never change, or follow
+# These never change or follow, or, as `_reports`, are for words of warnings.
+_SAME = frozenset({"_hello", "_hellos", "_timing", "_options", "_reports"})
+_OF_SCHEMAS = frozenset({"_told", "_told_schema"})  # for padding
+_SPECIAL = frozenset({"_seen", "_sent", "_decider", "_aftermath", "_final"})
 
 
 def key_of(state: object, now: float, setting: Setting) -> Hashable:
@@ -113,35 +118,42 @@ def key_of(state: object, now: float, setting: Setting) -> Hashable:
     timing = setting.timing
     longest_s = 4 * timing.timeout_s  # longer ago is all the same
     content = vars(state)
+    plain, special = _parts(tuple(content), setting.one_schema, timing.abort_on_loss)
+    found: list[Hashable] = [
+        tuple(value) if type(value) is list else value for value in plain(content)
+    ]
     ended = setting.abridged and content.get("_final") is not None
-    found: list[Hashable] = []
-    for name, value in content.items():
-        if name in _SAME or (name in _FOR_LOSSES and not timing.abort_on_loss):
-            continue
+    for name in special:
+        value = content[name]
         if name in _TIMES:
-            if name == "_heard_at" and type(value) is list and not timing.abort_on_loss:
-                continue  # of the other processes: words of warnings
-            if type(value) is list:
-                found.append(tuple([_ago(moment, now, longest_s) for moment in value]))
-            else:
+            if type(value) is not list:
                 found.append(_ago(value, now, longest_s))
+            elif name != "_heard_at" or timing.abort_on_loss:  # or else words of warnings
+                found.append(tuple([_ago(moment, now, longest_s) for moment in value]))
         elif name == "_seen":
             found.append(value > 0)  # how many, matters to the deletion of keys alone
         elif name == "_sent":
             found.append(None if value is None else (value.standing, value.waited_s > 0))
-        elif name == "_reports":
-            continue  # what they said counts; the rest is for words of warnings
-        elif name in ("_told", "_told_schema") and setting.one_schema:
-            continue
         elif name == "_decider" and ended and value is not None:
             found.append(value.decided)  # it decides nothing more
         elif name in ("_decider", "_aftermath"):
             found.append(None if value is None else key_of(value, now, setting))
-        elif name == "_final" and ended:
-            found.append((value.error, value.left))
         else:
-            found.append(tuple(value) if type(value) is list else value)
+            found.append((value.error, value.left) if ended else value)
     return tuple(found)
+
+
+@functools.lru_cache
+def _parts(
+    names: tuple[str, ...], one_schema: bool, abort_on_loss: bool
+) -> tuple[Callable[[dict[str, Any]], tuple[Any, ...]], tuple[str, ...]]:
+    """Return what gets the attributes that count as they are, and the names of the others."""
+    left_out = set(_SAME)
+    left_out |= set() if abort_on_loss else _FOR_LOSSES
+    left_out |= _OF_SCHEMAS if one_schema else set()
+    counts = [name for name in names if name not in left_out]
+    special = tuple(name for name in counts if name in _TIMES or name in _SPECIAL)
+    return operator.itemgetter(*(name for name in counts if name not in special)), special
 
 
 def _ago(moment: float | None, now: float, longest_s: float) -> float | None:
