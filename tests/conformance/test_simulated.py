@@ -13,11 +13,19 @@ from conformance.simulated import draw, explore, main
 from conformance.simulated_cases import ENDS, FAULTS, Case
 from harness.folding import sweep
 
+# All but process 0 stopping; `tox -e exhaustive` goes further.
 PAIRS = [
-    Case(batches=1, ends=ends, fault=fault, at=at)
+    Case(batches=1 if ends == "pad" else 2, ends=ends, fault=fault, at=at)
     for ends in ENDS
     for fault in FAULTS
     for at in ((1,) if fault in ("none", "stop") else (0, 1))
+]
+MORE = [
+    Case(ends="pad", tails=True),
+    Case(ends="equal", tails=True, fault="leave"),
+    Case(batches=2, ends="pad", fault="leave", at=0),
+    Case(batches=3, most_ahead=4),
+    Case(fault="die", listing=True),
 ]
 COMPARED = [
     *(Case(batches=1, ends=ends, fault=fault) for ends in ENDS for fault in ("none", "die")),
@@ -25,8 +33,8 @@ COMPARED = [
     Case(batches=2, ends="equal"),
 ]
 TRIPLES = [
-    *(Case(ranks=3, batches=1, ends=ends) for ends in ("drop", "equal")),
-    Case(ranks=3, batches=1, fault="die", at=2),
+    *(Case(ranks=3, batches=1, ends=ends) for ends in ENDS),
+    *(Case(ranks=3, batches=1, fault=fault, at=2) for fault in ("die", "leave", "unplaced")),
 ]
 SWEPT = [
     Case(fault="die", at=0),
@@ -36,7 +44,7 @@ SWEPT = [
 ]
 
 
-@pytest.mark.parametrize("case", [*PAIRS, *TRIPLES], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*PAIRS, *MORE, *TRIPLES], ids=lambda case: case.name)
 def test_ranks_come_to_one_outcome_in_every_order_of_events(case: Case) -> None:
     """Whatever happens when, all get the same batches and the same end."""
     words, found = explore(case, fold=True)
