@@ -5,10 +5,12 @@ import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from conformance.simulated_script import Setting
 from jaxiter.engine import Engine
+from jaxiter.errors import Note
 from jaxiter.protocol import Machine
 
 
@@ -100,8 +102,8 @@ _TIMES = frozenset(
 _FOR_LOSSES = frozenset({"_away_since"})  # used with `abort_on_loss` alone
 # These never change or follow, or, as `_reports`, are for words of warnings.
 _SAME = frozenset({"_hello", "_hellos", "_timing", "_options", "_reports"})
-_OF_SCHEMAS = frozenset({"_told", "_told_schema"})  # for padding
-_SPECIAL = frozenset({"_seen", "_sent", "_decider", "_aftermath", "_final"})
+_OF_SCHEMAS = frozenset({"_told", "_told_schema"})  # for padding; the aftermath's is another one
+_SPECIAL = frozenset({"_seen", "_sent", "_decider", "_aftermath", "_error", "_final"})
 
 
 def key_of(state: object, now: float, setting: Setting) -> Hashable:
@@ -122,10 +124,17 @@ def key_of(state: object, now: float, setting: Setting) -> Hashable:
     found: list[Hashable] = [
         tuple(value) if type(value) is list else value for value in plain(content)
     ]
-    ended = setting.abridged and content.get("_final") is not None
+    ended = setting.abridged and content.get("_final") is not None and not timing.abort_on_loss
+    over = _TIMES - {"_wake_at"}
+    if ended and content.get("_error") is not None:
+        over -= {"_waiting_since"}  # it may still be told
     for name in special:
         value = content[name]
-        if name in _TIMES:
+        if ended and name == "_aftermath":
+            found.append(value is None or value.settled)  # it only logs
+        elif ended and name in over:
+            found.append(value is None)  # since when, matters to words of logs
+        elif name in _TIMES:
             if type(value) is not list:
                 found.append(_ago(value, now, longest_s))
             elif name != "_heard_at" or timing.abort_on_loss:  # or else words of warnings
@@ -138,9 +147,16 @@ def key_of(state: object, now: float, setting: Setting) -> Hashable:
             found.append(value.decided)  # it decides nothing more
         elif name in ("_decider", "_aftermath"):
             found.append(None if value is None else key_of(value, now, setting))
+        elif name == "_error":
+            found.append(wordless(value) if setting.abridged else value)
         else:
-            found.append((value.error, value.left) if ended else value)
+            found.append((wordless(value.error), value.left) if ended else value)
     return tuple(found)
+
+
+def wordless(note: Note | None) -> Note | None:
+    """Return an error without its message, in which seconds may be."""
+    return None if note is None else replace(note, message="")
 
 
 @functools.lru_cache
@@ -150,7 +166,7 @@ def _parts(
     """Return what gets the attributes that count as they are, and the names of the others."""
     left_out = set(_SAME)
     left_out |= set() if abort_on_loss else _FOR_LOSSES
-    left_out |= _OF_SCHEMAS if one_schema else set()
+    left_out |= _OF_SCHEMAS if one_schema and "_aborted" not in names else set()
     counts = [name for name in names if name not in left_out]
     special = tuple(name for name in counts if name in _TIMES or name in _SPECIAL)
     return operator.itemgetter(*(name for name in counts if name not in special)), special

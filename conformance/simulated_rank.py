@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from conformance.simulated_engine import SimulatedEngine, key_of, snapshot
+from conformance.simulated_engine import SimulatedEngine, key_of, snapshot, wordless
 from conformance.simulated_script import SCHEMA, Script, Setting
 from harness.simulation import Letter, Post
 from jaxiter.errors import Note
@@ -462,7 +462,8 @@ class SimulatedRank:
             if self.setting.one_schema and message.schemas:
                 message = replace(message, schemas=())
             if self.setting.abridged and message.final is not None:
-                message = replace(message, final=replace(message.final, dropped=0))
+                error = wordless(message.final.error)
+                message = replace(message, final=replace(message.final, error=error, dropped=0))
             return message
         standing = message.standing
         if self.setting.one_schema:  # said again, so that no report builds on an earlier one
@@ -471,14 +472,18 @@ class SimulatedRank:
             return replace(message, standing=standing)
         if not standing.left:
             standing = replace(standing, taken=0)
+        standing = replace(standing, error=wordless(standing.error))
         return replace(message, standing=standing, seen=0, full=False)
 
     def key(self, now: float) -> Hashable:
         """Return what its further behaviour depends on."""
         engine = self.engine
         outbox = map(self._abridged, engine.outbox if self.process == 0 else ())
+        threads = self.threads
+        if self.setting.abridged and threads.error is not None:
+            threads = replace(threads, error=wordless(threads.error))
         return (
-            tuple(vars(self.threads).values()),
+            tuple(vars(threads).values()),
             self._queue,
             tuple(outbox),
             (engine.untold, engine.stopping, engine.ahead, engine.full),

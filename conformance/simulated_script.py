@@ -81,8 +81,8 @@ class Setting:
         abridged: Leave out of messages, and of the states that are told apart, what changes
             nothing but the words of logs and the deletion of keys: in reports, how many batches
             the consumer has taken (unless it left), how many decisions are read, and whether the
-            buffer is full; of the end, how many rows are dropped; after it, all that was reported
-            before.
+            buffer is full; of errors, the message; of the end, how many rows are dropped; after it,
+            all that was reported before.
         one_schema: Leave out, likewise, what padding is told of the schema, as all is the same.
         machine: The class of the state machine; another one shows that faults of it are found.
     """

@@ -30,6 +30,7 @@ MORE = [
 COMPARED = [
     *(Case(batches=1, ends=ends, fault=fault) for ends in ENDS for fault in ("none", "die")),
     *(Case(batches=1, fault=fault, at=0) for fault in ("leave", "unplaced", "fail")),
+    Case(fault="stop"),
     Case(batches=2, ends="equal"),
 ]
 TRIPLES = [
