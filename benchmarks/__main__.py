@@ -115,8 +115,17 @@ def _rounded(value: Any) -> Any:
 def _cells(options: argparse.Namespace) -> list[Cell]:
     """Return the product of all that was asked for, ordered so that a gang is used up."""
     return [
-        Cell(work, source, processes, devices, step_ms, batches, shards == "uneven")
-        for source, processes, devices, work, step_ms, batches, shards in product(
+        Cell(
+            work,
+            source,
+            processes,
+            devices,
+            0.0 if step == "launch" else step,
+            batches,
+            uneven=shards == "uneven",
+            launches=step == "launch",
+        )
+        for source, processes, devices, work, step, batches, shards in product(
             options.sources,
             options.processes,
             options.devices,
@@ -139,10 +148,22 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--work", type=_of(WORKS), default=["dense", "wide"], help=works)
     add("--contestants", type=_of(CONTESTANTS), default=None, help=contestants)
-    add("--sources", type=_of(("memory", "ray")), default=["memory"])
+    add(
+        "--sources",
+        type=_of(("memory", "frozen", "ray")),
+        default=["memory"],
+        help="memory: arrays that the source could write to; frozen: arrays over memory that "
+        "nobody can write to, as Ray hands out; ray: a dataset",
+    )
     add("--processes", type=_numbers(int), default=[2])
     add("--devices", type=_numbers(int), default=[1], help="CPU devices of each process")
-    add("--step-ms", type=_numbers(float, least=0), default=[0.0, 10.0], help="0: no step")
+    add(
+        "--step-ms",
+        type=_steps,
+        default=[0.0, 10.0],
+        help="0: no step; launch: a reduction is launched for each batch and not waited for; else "
+        "milliseconds to wait without the CPU, then a reduction that is waited for",
+    )
     add("--batches", type=_numbers(int, least=2), default=[200], help="batches an epoch")
     add("--shards", type=_of(("even", "uneven")), default=["even"])
     add("--rounds", type=int, default=5, help="in each, every contestant runs one epoch")
@@ -161,6 +182,11 @@ def _of(known: Any) -> Callable[[str], list[str]]:
         return given
 
     return names
+
+
+def _steps(text: str) -> list[float | str]:
+    number = _numbers(float, least=0)
+    return [part if part == "launch" else number(part)[0] for part in text.split(",")]
 
 
 def _numbers(kind: Callable[[str], Any], least: float = 1) -> Callable[[str], list[Any]]:

@@ -171,7 +171,8 @@ def _resident(feed: Feed) -> Iterator[Any]:
         yield from placed
 
 
-BOTH: tuple[Source, ...] = ("memory", "ray")
+IN_MEMORY: tuple[Source, ...] = ("memory", "frozen")
+ALL: tuple[Source, ...] = (*IN_MEMORY, "ray")
 CONTESTANTS: Mapping[str, Contestant] = {
     contestant.name: contestant
     for contestant in (
@@ -184,15 +185,15 @@ CONTESTANTS: Mapping[str, Contestant] = {
             is_jax=False,
         ),
         Contestant(
-            "hand", "by hand, with make_array_from_process_local_data", BOTH, False, _by_hand
+            "hand", "by hand, with make_array_from_process_local_data", ALL, False, _by_hand
         ),
-        Contestant("ray-off", "Ray without synchronisation", BOTH, False, _ray(False, 1)),
-        Contestant("ray", "Ray with synchronisation", BOTH, True, _ray(True, 1)),
-        Contestant("ray-10", "the same, prefetch_batches=10", BOTH, True, _ray(True, 10)),
-        Contestant("grain", "grain with device prefetch", ("memory",), False, _grain),
-        Contestant("jaxiter-off", "jaxiter without synchronisation", BOTH, False, _jaxiter(False)),
-        Contestant("jaxiter", "jaxiter", BOTH, True, _jaxiter(True)),
-        Contestant("resident", "the step alone, on batches that are there", BOTH, True, _resident),
+        Contestant("ray-off", "Ray without synchronisation", ALL, False, _ray(False, 1)),
+        Contestant("ray", "Ray with synchronisation", ALL, True, _ray(True, 1)),
+        Contestant("ray-10", "the same, prefetch_batches=10", ALL, True, _ray(True, 10)),
+        Contestant("grain", "grain with device prefetch", IN_MEMORY, False, _grain),
+        Contestant("jaxiter-off", "jaxiter without synchronisation", ALL, False, _jaxiter(False)),
+        Contestant("jaxiter", "jaxiter", ALL, True, _jaxiter(True)),
+        Contestant("resident", "the step alone, on batches that are there", ALL, True, _resident),
     )
 }
 
@@ -203,7 +204,7 @@ def installed() -> list[str]:
     return [name for name in CONTESTANTS if there or name != "grain"]
 
 
-def taking_part(names: Iterable[str], source: Source, step_ms: float, uneven: bool) -> list[str]:
+def taking_part(names: Iterable[str], source: Source, has_step: bool, uneven: bool) -> list[str]:
     """Return those of `names` that can be measured so.
 
     One that leaves processes with unequal numbers of batches cannot run on uneven shards, and the
@@ -214,18 +215,24 @@ def taking_part(names: Iterable[str], source: Source, step_ms: float, uneven: bo
         for name in names
         if source in CONTESTANTS[name].sources
         and (CONTESTANTS[name].agrees or not uneven)
-        and (name != "resident" or step_ms)
-        and (CONTESTANTS[name].is_jax or not step_ms)
+        and (name != "resident" or has_step)
+        and (CONTESTANTS[name].is_jax or not has_step)
     ]
 
 
-def repeated(work: Work, process: int, rows: int, *, made: int = 8) -> Callable[[], Iterator[Rows]]:
+def repeated(
+    work: Work, process: int, rows: int, *, frozen: bool = False, made: int = 8
+) -> Callable[[], Iterator[Rows]]:
     """Return a source in memory: full batches and a tail, from `made` batches over and over.
 
-    They are plain arrays of numpy, which the source could write to at any time.
+    They are plain arrays of numpy, which the source could write to at any time: by hand they are
+    used in place or copied, as malloc happens to align them; jaxiter must copy them. Those that are
+    `frozen` may be used in place.
     """
     size = work.batch_size
     batches = [work.make(process * 1_000_003 + k * size, size) for k in range(made)]
+    if frozen:
+        batches = [{name: _frozen(column) for name, column in rows.items()} for rows in batches]
 
     def opened() -> Iterator[Rows]:
         for k in range(rows // size):
@@ -234,6 +241,18 @@ def repeated(work: Work, process: int, rows: int, *, made: int = 8) -> Callable[
             yield {name: column[: rows % size] for name, column in batches[0].items()}
 
     return opened
+
+
+def _frozen(column: np.ndarray) -> np.ndarray:
+    """Return a copy over 64-byte aligned memory that nobody can write to, as Ray hands out."""
+    import pyarrow as pa
+
+    raw = np.empty(column.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    raw = raw[start : start + column.nbytes]
+    raw[:] = np.ascontiguousarray(column).reshape(-1).view(np.uint8)
+    raw.flags.writeable = False
+    return np.frombuffer(pa.py_buffer(raw), column.dtype).reshape(column.shape)
 
 
 def digest(batch: Mapping[str, Any]) -> list[float]:

@@ -65,7 +65,8 @@ def measure(
     work = WORKS[cell.work]
     process = rank.this().rank
     if source is None:
-        source = repeated(work, process, cell.rows_of(process, work.batch_size))
+        rows = cell.rows_of(process, work.batch_size)
+        source = repeated(work, process, rows, frozen=cell.source == "frozen")
     devices = mesh_utils.create_device_mesh((jax.device_count(),))
     sharding = NamedSharding(Mesh(devices, ("data",)), PartitionSpec("data"))
     feed = Feed(work, source, sharding)
@@ -91,7 +92,7 @@ def _first_batches(contestant: Contestant, feed: Feed, cell: Cell) -> list[list[
     for k, batch in enumerate(contestant.open(feed)):
         if k < _DIGESTED:
             seen.append(digest(batch))
-        if k < 2 and cell.step_ms:
+        if k < 2 and cell.has_step:
             _step(batch, 0.0)
         if k + 1 == cell.delivered or (contestant.name == "resident" and k + 1 == _DIGESTED):
             break
@@ -104,6 +105,7 @@ def _epoch(contestant: Contestant, feed: Feed, cell: Cell) -> Epoch:
     before = _memory()
     wait_s = first_s = 0.0
     batches = 0
+    result = None
     began = asked = clock()
     iterator: Iterator[Any] = contestant.open(feed)
     first_at = began
@@ -111,7 +113,7 @@ def _epoch(contestant: Contestant, feed: Feed, cell: Cell) -> Epoch:
         batch = next(iterator, None)
         if batch is None:
             break
-        if contestant.is_jax:
+        if contestant.is_jax and not cell.launches:
             jax.block_until_ready(batch)
         got = clock()
         if batches:
@@ -119,10 +121,13 @@ def _epoch(contestant: Contestant, feed: Feed, cell: Cell) -> Epoch:
         else:
             first_s, first_at = got - began, got
         batches += 1
-        if cell.step_ms:
+        if cell.launches:
+            result = _launched(batch)
+        elif cell.step_ms:
             _step(batch, step_s)
         batch = None
         asked = clock()
+    jax.block_until_ready(result)
     ended = clock()
     if batches != cell.delivered:
         raise RuntimeError(
@@ -146,7 +151,13 @@ def _reduced(leaf: jax.Array) -> jax.Array:
 def _step(batch: dict[str, jax.Array], step_s: float) -> None:
     """Wait as for an accelerator, without the CPU; then reduce over all processes."""
     time.sleep(step_s)
-    _reduced(next(iter(batch.values()))).block_until_ready()
+    _launched(batch).block_until_ready()
+
+
+def _launched(batch: dict[str, jax.Array]) -> jax.Array:
+    """Launch the reduction, as a loop does that looks at its results now and then."""
+    result: jax.Array = _reduced(next(iter(batch.values())))
+    return result
 
 
 def _meet(sharding: NamedSharding) -> None:

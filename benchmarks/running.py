@@ -92,7 +92,7 @@ def gangs() -> Iterator[Gangs]:
 
 def contestants_of(cell: Cell, names: Sequence[str]) -> list[str]:
     """Return those of `names` that take part in a cell."""
-    return taking_part(names, cell.source, cell.step_ms, cell.uneven)
+    return taking_part(names, cell.source, cell.has_step, cell.uneven)
 
 
 def check_digests(process: int, digests: Sequence[tuple[str, list[Any]]]) -> None:

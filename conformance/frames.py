@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_FRAME = re.compile(r'^ *(?:\| *)?File "(?P<file>.+)", line (?P<line>\d+),? in (?P<function>.+)$')
+from harness import stacks
+
+_FRAME = re.compile(r'^ *(?:\| *)?File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$')
 _START = "Traceback (most recent call last):"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 #: What drives the code under test; its frames say nothing about that.
@@ -15,6 +17,8 @@ _BELOW = re.compile(r"-packages/(jax|jaxlib|numpy)/|/lib/python3[^/]*/(?!\w+-pac
 #: Lines in which a runtime says why it ends the process.
 _WHY = re.compile(r"what\(\):|Fatal Python error|Check failed|\bF\d{4,8} |Segmentation fault", re.I)
 _MOST = 3
+
+_Frame = tuple[str, int, str, str]  # file, line, function, source
 
 
 def raised_at(traceback: str) -> str:
@@ -37,9 +41,9 @@ def raised_at(traceback: str) -> str:
     return _shown(told[::-1])
 
 
-def stands_at(stacks: str) -> str:
+def stands_at(text: str) -> str:
     """Where a process stands inside the code under test, from its stacks; empty outside of it."""
-    for thread in re.split(r"\n(?=(?:Current t|T)hread )", stacks):
+    for thread in stacks.parse(text):
         frames = _frames(thread)
         suite = [k for k, frame in enumerate(frames) if "/conformance/observe.py" in frame[0]]
         # A thread that only waits for the one that iterates has no frames below the loop's.
@@ -51,22 +55,20 @@ def stands_at(stacks: str) -> str:
 def died_at(output: str) -> list[str]:
     """Why a process died, in the words of its runtime, and where; nothing where it did not say."""
     why = [line.strip() for line in output.splitlines() if _WHY.search(line)][-2:]
-    first = re.search(r"^(?:Current t|T)hread .*?(?=^\s*$|\Z)", output, re.M | re.S)
-    place = _shown(_frames(first[0])) if first else ""
+    threads = stacks.parse(output)  # the one that crashed is the first
+    place = _shown(_frames(threads[0])) if threads else ""
     return [*why, *([f"at {place}"] if place else [])]
 
 
-def _frames(stack: str) -> list[tuple[str, int, str, str]]:
-    """The frames of one thread as `faulthandler` writes them, innermost first."""
-    found = [_FRAME.match(line) for line in stack.splitlines()]
-    return [(f["file"], int(f["line"]), f["function"], "") for f in found if f]
+def _frames(thread: stacks.Thread) -> list[_Frame]:
+    return [(frame.file, frame.line, frame.function, "") for frame in thread.frames]
 
 
 def _is_own(file: str) -> bool:
     return not _SUITE.search(file) and not _BELOW.search(file)
 
 
-def _shown(frames: Sequence[tuple[str, int, str, str]]) -> str:
+def _shown(frames: Sequence[_Frame]) -> str:
     """The innermost own frames, and before them the innermost of all if that is a library's."""
     beyond = [frame for frame in frames if not _SUITE.search(frame[0])]
     shown = [frame for frame in beyond if _is_own(frame[0])][:_MOST]

@@ -69,7 +69,16 @@ def observe(subject: Subject, case: Case, kind: Kind, *sources: Any) -> None:
         logging.getLogger().removeHandler(log)
     _record_stats(iterables)
     iterables.clear()
+    _collect()
+
+
+def _collect() -> None:
+    """Collect garbage. What is left stays: the next time only what is newer is looked at.
+
+    What was loaded and compiled for cases takes some 20 ms to look through, as long as a case.
+    """
     gc.collect()
+    gc.freeze()
 
 
 def observe_in_train(subject: Subject, case: Case) -> None:
@@ -129,9 +138,7 @@ def warm_up() -> None:
         array = jax.make_array_from_callback(whole.shape, sharding, whole.__getitem__)
         jax.block_until_ready(jax.device_put(array, NamedSharding(mesh, PartitionSpec())))
         jax.block_until_ready(_sums([array]))
-    # What is loaded by now stays: a collection after each case then looks at that case alone.
-    gc.collect()
-    gc.freeze()
+    _collect()
 
 
 def _epochs(case: Case, process: int, make: Callable[[], Iterator[Any]]) -> None:

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
@@ -267,30 +268,26 @@ class Gang:
         session.kill()
 
 
-#: Backends that need no more than their name.
-BACKENDS = ("local", "ray", "jaxtrainer")
+#: Backends that need no more than their name: the module and the class of each.
+BACKENDS = {
+    "local": ("local", "LocalBackend"),
+    "ray": ("ray_actors", "RayBackend"),
+    "jaxtrainer": ("jax_trainer", "JaxTrainerBackend"),
+}
 
 
 def _backend(name: str) -> Backend:
-    if name == "local":
-        from harness.backends.local import LocalBackend
-
-        return LocalBackend()
-    if name == "ray":
-        from harness.backends.ray_actors import RayBackend
-
-        return RayBackend()
-    if name == "jaxtrainer":
-        from harness.backends.jax_trainer import JaxTrainerBackend
-
-        return JaxTrainerBackend()
+    if name in BACKENDS:
+        module, kind = BACKENDS[name]
+        backend: Backend = getattr(import_module(f"harness.backends.{module}"), kind)()
+        return backend
     if name == "tpu":
         raise ValueError(
             'backend="tpu" does not say which slice: give TpuBackend(topology, version), '
             "from harness.backends.tpu_slice"
         )
     raise ValueError(
-        f'backend must be "local", "ray", "jaxtrainer" or a backend object, not {name!r}'
+        f"backend must be one of {', '.join(BACKENDS)}, or a backend object, not {name!r}"
     )
 
 

@@ -21,6 +21,7 @@ import time
 
 PARENT_CHECK_S = 1.0
 QUIET_S = 0.1
+EXEC_LIMIT_S = 1.0
 
 
 def marked(mark: bytes) -> list[int]:
@@ -35,8 +36,7 @@ def marked(mark: bytes) -> list[int]:
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                environment = file.read()
+            variables = environment(name).split(b"\0")
             with open(f"/proc/{name}/stat", "rb") as file:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
         except OSError:  # it has just ended, or belongs to another user
@@ -44,12 +44,30 @@ def marked(mark: bytes) -> list[int]:
         if state in (b"Z", b"X"):
             continue
         parents[int(name)] = int(parent)
-        if mark in environment.split(b"\0"):
+        if mark in variables:
             found.append(int(name))
     for pid in found:  # grows while it is read: children of children too
         started = [each for each, parent in parents.items() if parent == pid and each not in found]
         found += [each for each in started if not is_guardian(each)]
     return found
+
+
+def environment(pid: str) -> bytes:
+    """Return what a process was started with: `NAME=value`, each ended by a zero byte.
+
+    For a moment after exec a process shows neither arguments nor environment: then this waits for
+    them. Whoever started it may have ended by then, so nothing else would tell what it is.
+    """
+    deadline_s = time.monotonic() + EXEC_LIMIT_S
+    while True:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:  # before: what comes later is there then
+            arguments = file.read()
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read()
+        if arguments or variables or time.monotonic() > deadline_s:
+            return variables
+        os.readlink(f"/proc/{pid}/exe")  # a thread of the kernel has none, nor what has ended
+        time.sleep(0.0005)
 
 
 def is_guardian(pid: int) -> bool:

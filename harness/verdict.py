@@ -151,17 +151,18 @@ def verdict(outcomes: Sequence[Outcome], *, follows: Collection[str] = ()) -> Ve
     waiting = tuple(_wait(o) for o in outcomes if isinstance(o, Hung | Undecided) and not o.stopped)
     causes = [failure for failure in failures if not failure.follows]
     told = _told_first(failures)
+    faults = injected(outcomes)
     common: dict[str, Any] = {
         "first": told[0] if told else None,
         "later": tuple(told[1:]),
         "waiting": waiting,
         "outcomes": tuple(outcomes),
-        "faults": injected(outcomes),
+        "faults": faults,
     }
     found = unlike(outcomes)
     if found is not None and not (causes and causes[0].at_s < found[0]):
         return Verdict(**found[1], **common)
-    named = _cause(causes, outcomes) if causes else _no_cause(failures, waiting, outcomes)
+    named = _cause(causes, outcomes) if causes else _no_cause(failures, waiting, outcomes, faults)
     return Verdict(**named, **common)
 
 
@@ -252,7 +253,10 @@ def _cause(causes: Sequence[Failure], outcomes: Sequence[Outcome]) -> dict[str, 
 
 
 def _no_cause(
-    failures: Sequence[Failure], waiting: Sequence[Wait], outcomes: Sequence[Outcome]
+    failures: Sequence[Failure],
+    waiting: Sequence[Wait],
+    outcomes: Sequence[Outcome],
+    faults: Sequence[str],
 ) -> dict[str, Any]:
     """Judge a run in which no rank failed by itself."""
     returned = [o for o in outcomes if isinstance(o, Returned)]
@@ -260,8 +264,7 @@ def _no_cause(
     if counted is not None:
         return counted
     if len(returned) == len(outcomes):
-        survived = ", ".join(injected(outcomes))
-        despite = f" in spite of {survived}" if survived else ""
+        despite = f" in spite of {', '.join(faults)}" if faults else ""
         return {"word": "ok", "because": f"all {len(outcomes)} returned{despite}"}
     tasks = {task for f in failures for task in _missing_tasks(f.what)} & set(range(len(outcomes)))
     if tasks:

@@ -5,6 +5,7 @@ but a finite number never becomes infinite, nor anything else NaN. The cast star
 own dtype: a device would narrow int64 to int32 first, and 2**40 would arrive as 0.
 """
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxiter.buffers import Empty, aligned_empty, is_immutable
+from jaxiter.errors import DataError
 from jaxiter.site import Site
 
 # What JAX holds in place of a 64-bit dtype unless jax_enable_x64 is set.
@@ -137,6 +139,35 @@ def assemble(
             _Copy(part, out, column, site, start).run()
         start += len(part)
     return joined
+
+
+def assemble_block(
+    columns: Sequence[list[np.ndarray]],
+    block: np.ndarray,
+    names: Sequence[str],
+    site: Site,
+) -> None:
+    """Join rows of scalar columns as `assemble` does, each column into a row of `block`.
+
+    Args:
+        columns: Of one dtype; for each its parts in order, of shape (rows_i,).
+        block: Of shape (columns, sum of rows_i), C-contiguous, of the columns' final dtype.
+        names: Of the columns, named in errors.
+        site: Named in errors.
+
+    Raises:
+        DataError: A value would change.
+    """
+    parts = [part for column in columns for part in column]
+    if parts[0].dtype == block.dtype:
+        np.concatenate(parts, out=block.reshape(-1))
+        return
+    try:
+        _Copy(np.concatenate(parts).reshape(block.shape), block, "", site, 0).run()
+    except DataError:
+        for column, row, name in zip(columns, block, names, strict=True):
+            assemble(column, block.dtype, name, site, into=row)  # raises for the one that is bad
+        raise
 
 
 class _Copy(NamedTuple):

@@ -1,6 +1,6 @@
 """The host stage, in numpy: what a source emits -> batches of final size, structure and dtypes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxiter import packing, trees
 from jaxiter.buffers import Empty, aligned_empty
-from jaxiter.casting import assemble, final_dtype, x64_enabled
+from jaxiter.casting import assemble, assemble_block, final_dtype, x64_enabled
 from jaxiter.options import Options
 from jaxiter.padding import check_padding
 from jaxiter.rebatch import Piece, TreePiece, join, rebatch, same_columns
@@ -89,7 +89,8 @@ def _batches(
     source: Iterator[Any], options: Options, process: int, x64: bool, memory: Memory
 ) -> Iterator[HostBatch]:
     last: Schema | None = None
-    known: list[tuple[np.dtype[Any], tuple[int, ...]]] = []
+    known: tuple[Any, ...] = ()
+    assembled = _Assembly(options, x64, memory)
     checked: trees.Node | None = None
     try:
         for index, pieces in enumerate(rebatch(source, options.batch_size, process)):
@@ -99,7 +100,7 @@ def _batches(
             if tree is not checked and tree != checked:
                 _check_names("dtypes", options.dtypes, tree.column_names, site)
                 checked = tree
-            leaves, blocks = _final_leaves(parts, options, x64, site, memory)
+            leaves, blocks = assembled(parts, site)
             rows = len(leaves[0])
             if options.mask_column is not None:
                 tree, leaves = _with_mask(tree, leaves, options.mask_column, rows, site)
@@ -108,7 +109,7 @@ def _batches(
                     tuple(position + (position >= mask_at) for position in positions): block
                     for positions, block in blocks.items()
                 }
-            columns = [(leaf.dtype, leaf.shape[1:]) for leaf in leaves]
+            columns = [leaf.dtype for leaf in leaves], [leaf.shape[1:] for leaf in leaves]
             if last is None or tree != last.tree or columns != known:
                 schema = schema_of(tree, leaves, site)
                 if schema != last:
@@ -149,36 +150,79 @@ def _collated(pieces: list[Piece], options: Options, site: Site) -> list[TreePie
     return parts
 
 
-def _final_leaves(
-    parts: list[TreePiece], options: Options, x64: bool, site: Site, memory: Memory
-) -> tuple[list[np.ndarray], packing.Blocks]:
-    columns = [[part.arrays[i] for part in parts] for i in range(len(parts[0].arrays))]
-    names = parts[0].tree.column_names
-    dtypes = []
-    for name, arrays in zip(names, columns, strict=True):
-        wanted = _for_column(options.dtypes, name)
-        targets = [final_dtype(array.dtype, wanted, x64, name, site) for array in arrays]
-        if len(targets) > 1 and len(set(targets)) > 1:
-            raise site.error(
-                name,
-                f"rows of dtype {' and '.join(sorted(map(str, set(targets))))} meet in one batch. "
-                "Set `dtypes`, or give the column one dtype in the source.",
-            )
-        dtypes.append(targets[0])
-    blocks: dict[tuple[int, ...], np.ndarray] = {}
-    places: dict[int, np.ndarray] = {}
-    if memory.packs:
-        kinds = [(d, arrays[0].ndim) for d, arrays in zip(dtypes, columns, strict=True)]
+class _Assembly:
+    """Joins pieces to columns of their final dtypes.
+
+    What is to be done with each column is worked out once, for as long as pieces look the same.
+    """
+
+    def __init__(self, options: Options, x64: bool, memory: Memory) -> None:
+        self._options = options
+        self._x64 = x64
+        self._memory = memory
+        self._seen: tuple[Any, ...] = ()
+        self._dtypes: list[np.dtype[Any]] = []
+        self._groups: packing.Groups = ()
+
+    def __call__(
+        self, parts: list[TreePiece], site: Site
+    ) -> tuple[list[np.ndarray], packing.Blocks]:
+        """Return the columns of a batch, and the blocks that some of them lie in."""
+        columns = [[part.arrays[i] for part in parts] for i in range(len(parts[0].arrays))]
+        names = parts[0].tree.column_names
+        looks = (
+            parts[0].tree,
+            [[array.dtype for array in part.arrays] for part in parts],
+            [[array.ndim for array in part.arrays] for part in parts],
+        )
+        if looks != self._seen:
+            self._plan(columns, names, site)
+            self._seen = looks
         rows = sum(part.rows for part in parts)
-        for positions in packing.groups(kinds):
-            block = memory.empty((len(positions), rows), dtypes[positions[0]])
+        blocks = {}
+        places: dict[int, np.ndarray] = {}
+        for positions in self._groups:
+            block = self._memory.empty((len(positions), rows), self._dtypes[positions[0]])
+            assemble_block(
+                [columns[position] for position in positions],
+                block,
+                [names[position] for position in positions],
+                site,
+            )
             blocks[positions] = block
             places.update(zip(positions, block, strict=True))
-    leaves = [
-        assemble(arrays, dtype, name, site, memory.empty, places.get(position))
-        for position, (name, arrays, dtype) in enumerate(zip(names, columns, dtypes, strict=True))
-    ]
-    return leaves, blocks
+        leaves = [
+            places[position]
+            if position in places
+            else assemble(arrays, dtype, names[position], site, self._memory.empty)
+            for position, (arrays, dtype) in enumerate(zip(columns, self._dtypes, strict=True))
+        ]
+        return leaves, blocks
+
+    def _plan(self, columns: Sequence[list[np.ndarray]], names: Sequence[str], site: Site) -> None:
+        """Work out the final dtypes, and which columns are joined in a block."""
+        dtypes = []
+        for name, arrays in zip(names, columns, strict=True):
+            wanted = _for_column(self._options.dtypes, name)
+            targets = [final_dtype(array.dtype, wanted, self._x64, name, site) for array in arrays]
+            if len(targets) > 1 and len(set(targets)) > 1:
+                raise site.error(
+                    name,
+                    f"rows of dtype {' and '.join(sorted(map(str, set(targets))))} meet in one "
+                    "batch. Set `dtypes`, or give the column one dtype in the source.",
+                )
+            dtypes.append(targets[0])
+        groups: packing.Groups = ()
+        if self._memory.packs:
+            kinds = [(d, arrays[0].ndim) for d, arrays in zip(dtypes, columns, strict=True)]
+            # Those that come in several dtypes are put together later.
+            groups = [
+                positions
+                for positions in packing.groups(kinds, self._options.batch_size)
+                if len({(array.dtype, array.ndim) for at in positions for array in columns[at]})
+                == 1
+            ]
+        self._dtypes, self._groups = dtypes, groups
 
 
 def _with_mask(

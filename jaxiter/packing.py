@@ -1,9 +1,11 @@
-"""Tables of many scalar columns: few transfers for all columns of a dtype, taken apart on devices.
+"""Tables of many scalar columns: one transfer for all columns of a dtype, taken apart on devices.
 
-A transfer a column costs more than the data. So columns of one number a row lie in blocks of 16 of
-the same dtype, each of which goes to the devices as one array of shape (columns, rows). A compiled
-program takes it apart: the same one for all blocks of a dtype, since its compilation takes some
-100 ms for 16 columns, and several seconds for 200.
+A transfer a column costs more than the data. So columns of one number a row lie in one block, which
+goes to the devices as one array of shape (columns, rows). A compiled program takes a few columns
+out of it, from the one that it is told on, and is launched until the block is empty. One for all of
+200 columns takes seconds to compile; and XLA's CPU client runs a program of up to 8 operations
+in the thread that launches it, but hands the parts of a longer one to other threads, which takes
+four times as long.
 
 It is a computation over all devices, though no value crosses processes in it. So it is never
 launched in the background: the consumer's own thread does that, in `next()`, in the same order on
@@ -21,29 +23,27 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from jaxiter.casting import x64_enabled
 
-WIDTH = 16  # columns of a block
+WIDTH = 8  # columns that one launch takes out
+LEAST = 16  # columns of a block: below that it does not pay for its compilation
+MOST_BYTES = 1 << 16  # of a column: above that a copy costs more than a transfer
 
 Blocks = Mapping[tuple[int, ...], np.ndarray]
+Groups = Sequence[tuple[int, ...]]
 Unpack = Callable[[jax.Array], Sequence[jax.Array]]
 
 
-def groups(columns: Sequence[tuple[np.dtype[Any], int]]) -> list[tuple[int, ...]]:
+def groups(columns: Sequence[tuple[np.dtype[Any], int]], rows: int) -> Groups:
     """Return which columns lie in a block, for each block: the same on all processes.
 
     Args:
         columns: For each its dtype, and the number of its dimensions.
+        rows: Of a full batch.
     """
-    if len(columns) < WIDTH:
-        return []
     by_dtype: dict[np.dtype[Any], list[int]] = {}
     for position, (dtype, dimensions) in enumerate(columns):
-        if dimensions == 1:
+        if dimensions == 1 and rows * dtype.itemsize <= MOST_BYTES:
             by_dtype.setdefault(dtype, []).append(position)
-    return [
-        tuple(positions[start : start + WIDTH])
-        for positions in by_dtype.values()
-        for start in range(0, len(positions) - WIDTH + 1, WIDTH)
-    ]
+    return [tuple(positions) for positions in by_dtype.values() if len(positions) >= LEAST]
 
 
 def block_sharding(sharding: Sharding) -> NamedSharding | None:
@@ -56,23 +56,49 @@ def block_sharding(sharding: Sharding) -> NamedSharding | None:
 
 @lru_cache(maxsize=32)
 def unpacker(sharding: NamedSharding, shape: tuple[int, int], dtype: np.dtype[Any]) -> Unpack:
-    """Return the compiled program that takes a block apart.
+    """Return what takes a block apart; it launches compiled programs.
 
     Args:
         sharding: Of each column.
-        shape: Of the block, a global array: (columns, rows).
+        shape: Of the block, a global array: (columns, rows), `WIDTH` columns at least.
         dtype: Of the block; JAX must be set to hold it.
     """
-    whole = block_sharding(sharding)
-    block = jax.ShapeDtypeStruct(shape, dtype, sharding=whole)
+    everywhere = NamedSharding(sharding.mesh, PartitionSpec(), memory_kind=sharding.memory_kind)
+    take = _taker(sharding, everywhere, shape, dtype)
+    last = shape[0] - WIDTH
+    starts = [_number(start, everywhere) for start in [*range(0, last, WIDTH), last]]
+
+    def unpack(block: jax.Array) -> Sequence[jax.Array]:
+        columns: list[jax.Array] = []
+        for start in starts[:-1]:
+            columns += take(block, start)
+        # The last ones overlap with those before where WIDTH does not divide the columns.
+        return columns + list(take(block, starts[-1])[len(columns) - last :])
+
+    return unpack
+
+
+def _number(value: int, everywhere: NamedSharding) -> jax.Array:
+    return jax.make_array_from_callback((), everywhere, lambda _: np.int32(value))
+
+
+def _taker(
+    sharding: NamedSharding, everywhere: NamedSharding, shape: tuple[int, int], dtype: np.dtype[Any]
+) -> Callable[[jax.Array, jax.Array], Sequence[jax.Array]]:
+    """Return the compiled program that takes WIDTH columns out of a block, from a given one on."""
+    block = jax.ShapeDtypeStruct(shape, dtype, sharding=block_sharding(sharding))
+    first = jax.ShapeDtypeStruct((), np.int32, sharding=everywhere)
     x64 = x64_enabled()
     compiled: list[Any] = []
+
+    def columns(block: jax.Array, first: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(jax.lax.dynamic_slice_in_dim(block, first, WIDTH))
 
     def work() -> None:
         owner: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # moved in jax 0.8
         with owner.enable_x64(x64):
-            program = jax.jit(tuple, out_shardings=(sharding,) * shape[0])
-            compiled.append(program.lower(block).compile())
+            program = jax.jit(columns, out_shardings=(sharding,) * WIDTH)
+            compiled.append(program.lower(block, first).compile())
 
     # A thread of its own has none of the settings, a mesh say, that the one that asks may have.
     thread = threading.Thread(target=work, name="jaxiter compiler", daemon=True)
@@ -80,5 +106,5 @@ def unpacker(sharding: NamedSharding, shape: tuple[int, int], dtype: np.dtype[An
     thread.join()
     if not compiled:
         raise RuntimeError("the program that takes a wide table apart could not be compiled")
-    unpack: Unpack = compiled[0]
-    return unpack
+    take: Callable[[jax.Array, jax.Array], Sequence[jax.Array]] = compiled[0]
+    return take

@@ -24,6 +24,7 @@ _MOST_BYTES_ALONE = 16 << 20  # where there is no agreement to hide
 _STEP_S = 1.0  # longest wait of a consumer between looks at the clock
 _SHORT_REST_S = 0.001  # of a source; if it is woken more often, longer passes cost less
 _NAP_S = 0.0003  # of a consumer, before it asks to be woken
+_NAP_ENOUGH_S = 0.00045  # of waiting; where it takes longer, a nap is a wake-up more
 SHORT_STEP_S = 0.0002  # of a consumer: about what it costs to have another thread place a batch
 _FLUSH_S = 0.5  # for the last word to be out when the consumer leaves
 _HANDOVER_S = 5.0  # for the last epoch's reader to let go of the source
@@ -129,6 +130,7 @@ class Epoch:
         self._error: JaxIterError | None = None
         self._rested_at = 0.0
         self._placing = False  # some thread is at it
+        self._naps = True  # the consumer, who need not be woken then
         self._step_s = 2 * SHORT_STEP_S  # that the consumer is away between batches
         self._over = False
         self._reader = self._thread("reader", label, self._read)
@@ -258,7 +260,8 @@ class Epoch:
         try:
             machine.consumer_waits(began)
             engine.poll()
-            if not self._may_place(machine) and not self._placing and machine.final is None:
+            free = not self._may_place(machine) and not self._placing and machine.final is None
+            if free and self._naps:
                 # Threads that wake each other for every batch spend most of their time on that.
                 engine.nap(_NAP_S)
                 engine.poll()
@@ -269,7 +272,9 @@ class Epoch:
                 engine.poll()
         finally:
             engine.consumers -= 1
-            self.stats.next_s += engine.clock() - began
+            waited_s = engine.clock() - began
+            self.stats.next_s += waited_s
+            self._naps = waited_s < _NAP_ENOUGH_S
 
     def _ended(self, machine: Machine) -> bool:
         """Whether the consumer has all it will get, and the others know as much."""

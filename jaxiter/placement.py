@@ -20,7 +20,7 @@ from jaxiter import packing
 from jaxiter.casting import x64_enabled
 from jaxiter.errors import OptionError
 from jaxiter.options import Options
-from jaxiter.packing import Blocks, Unpack
+from jaxiter.packing import Blocks, Groups, Unpack
 from jaxiter.putting import Index, Layout, Put, best_put
 from jaxiter.schema import Schema
 from jaxiter.site import Site
@@ -137,6 +137,7 @@ class Placement:
         self._options = options
         self._x64 = x64_enabled() if x64 is None else x64
         self._puts: dict[tuple[tuple[int, ...], np.dtype[Any], int], Put] = {}
+        self._grouped: tuple[Schema | None, Groups] = (None, ())
         self._block_sharding = (
             packing.block_sharding(self.sharding) if options.synchronize_batches else None
         )
@@ -209,18 +210,29 @@ class Placement:
         """
         return self._block_sharding is not None
 
-    def put_packed(self, leaves: Sequence[np.ndarray], blocks: Blocks) -> "Packed":
-        """Place the rows of this process, scalar columns in blocks where many have one dtype.
+    def groups(self, schema: Schema) -> Groups:
+        """Return which columns go to the devices in a block, for each block."""
+        if not self.packs:
+            return ()
+        known, found = self._grouped
+        if schema is not known:
+            kinds = [(column.np_dtype, 1 + len(column.shape)) for column in schema.columns]
+            found = packing.groups(kinds, self._options.batch_size)
+            self._grouped = schema, found
+        return found
+
+    def put_packed(self, leaves: Sequence[np.ndarray], groups: Groups, blocks: Blocks) -> "Packed":
+        """Place the rows of this process, some columns in blocks.
 
         Args:
             leaves: As `put` takes them.
+            groups: Which columns are in a block.
             blocks: Arrays of shape (columns, rows) that some columns are rows of, by positions.
 
         Returns:
             What gives all columns, as `put` returns them, when it is called.
         """
         assert self._block_sharding is not None
-        groups = packing.groups([(leaf.dtype, leaf.ndim) for leaf in leaves])
         placed: list[jax.Array | None] = [None] * len(leaves)
         parts = []
         with _x64_set(self._x64):

@@ -10,7 +10,7 @@ import jax
 from jaxiter.buffers import Pool
 from jaxiter.hostbatch import HostBatch, Memory, host_batches
 from jaxiter.options import Options
-from jaxiter.packing import WIDTH, Blocks
+from jaxiter.packing import Blocks
 from jaxiter.padding import padded, padding_only
 from jaxiter.pipeline import Loaded, Placed
 from jaxiter.placement import Placement, rows_checksum
@@ -89,15 +89,11 @@ class BatchStages:
 
     def _put(self, leaves: list[Any], schema: Schema, rows: int, blocks: Blocks) -> Placed:
         nbytes = sum(leaf.nbytes for leaf in leaves)
-        if self._placement.packs and len(leaves) >= WIDTH:
-            packed = self._placement.put_packed(leaves, blocks)
-            if packed.blocks:
-                return Placed(lambda: unflatten(schema, packed.unpacked()), rows, nbytes)
-            return self._ready(schema, packed.unpacked(), rows, nbytes)
-        return self._ready(schema, self._placement.put(leaves), rows, nbytes)
-
-    def _ready(self, schema: Schema, arrays: list[Any], rows: int, nbytes: int) -> Placed:
-        batch = unflatten(schema, arrays)
+        groups = self._placement.groups(schema)
+        if groups:
+            packed = self._placement.put_packed(leaves, groups, blocks)
+            return Placed(lambda: unflatten(schema, packed.unpacked()), rows, nbytes)
+        batch = unflatten(schema, self._placement.put(leaves))
         return Placed(lambda: batch, rows, nbytes)
 
 

@@ -53,6 +53,11 @@ class Node:
         """What `names` yields."""
         return tuple(self.names())
 
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether it is a dict of arrays alone."""
+        return self.kind == "dict" and all(child.kind == "leaf" for child in self.children)
+
     def leaf_count(self) -> int:
         """Return the number of arrays."""
         return (self.kind == "leaf") + sum(child.leaf_count() for child in self.children)
@@ -125,6 +130,9 @@ def build(node: Node, leaves: Iterable[Any]) -> Any:
     Raises:
         DataError: A class of the structure cannot be imported in this process.
     """
+    if node.is_flat:
+        named = dict(zip(node.keys, leaves, strict=True))
+        return {key: named[key] for key in node.order or node.keys}
     return _build(node, iter(leaves))
 
 

@@ -94,8 +94,8 @@ def test_different_rows_are_an_error() -> None:
 
 def test_who_takes_part_follows_from_the_cell() -> None:
     """Who does not agree is left out of uneven shards, and the step alone where there is none."""
-    uneven = taking_part(CONTESTANTS, "memory", 10.0, True)
-    without_step = taking_part(CONTESTANTS, "ray", 0.0, False)
+    uneven = taking_part(CONTESTANTS, "memory", True, True)
+    without_step = taking_part(CONTESTANTS, "ray", False, False)
 
     assert uneven == ["ray", "ray-10", "jaxiter", "resident"]
     assert "resident" not in without_step

@@ -16,6 +16,7 @@ from benchmarks.running import contestants_of, gangs
 def test_contestants_deliver_the_same_rows(uneven: bool) -> None:
     """In memory each contestant delivers as many batches, of the same rows; a round is recorded."""
     cells = [Cell(work, "memory", 2, 2, 1.0, 4, uneven) for work in ("id", "cast")]
+    cells.append(Cell("id", "frozen", 2, 2, 0.0, 4, uneven, launches=True))
     with gangs() as running:
         for cell in cells:
             names = contestants_of(cell, installed())

@@ -176,7 +176,7 @@ def test_an_error_in_prepare_is_raised_in_the_parent(gang: Gang) -> None:
         ({"processes": 1.5}, "processes must be"),
         ({"devices_per_process": 0}, "devices_per_process must be"),
         ({"start_timeout_s": 0}, "start_timeout_s must be more than 0"),
-        ({"backend": "cloud"}, 'backend must be "local"'),
+        ({"backend": "cloud"}, "backend must be one of local, ray"),
     ],
 )
 def test_a_wrong_gang_is_refused(arguments: dict[str, Any], message: str) -> None:

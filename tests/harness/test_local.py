@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import Died, Gang, Hung, Outcome, Raised, Returned, Undecided, rank
+from harness import Died, Gang, Hung, Outcome, Raised, Returned, rank
 from tests.harness import cases
 
 STALL_S = 1.0
@@ -34,29 +34,6 @@ def run(gang: Gang, fn: Callable[..., Any], *args: Any, stall_s: float = STALL_S
 def ks(outcome: Outcome) -> list[int]:
     """Numbers of the batches that a rank has recorded."""
     return [event.fields["k"] for event in outcome.events]
-
-
-def test_values_return_in_the_order_of_ranks(gang: Gang) -> None:
-    """Each rank returns its own value; arguments per rank come before those for all."""
-    outcomes = gang.run(cases.give, "all", per_rank=[(1, "a"), (2, "b")], key=[3])
-
-    values = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
-    assert values == [(1, "a", "all", ("key", [3])), (2, "b", "all", ("key", [3]))]
-
-
-def test_ranks_share_one_jax_session(gang: Gang) -> None:
-    """JAX sees all processes, with the number of CPU devices that was asked for."""
-    outcomes = gang.run(cases.describe_jax)
-
-    values = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
-    assert values == [(0, 2, 2, "cpu"), (1, 2, 2, "cpu")]
-
-
-def test_a_collective_runs(gang: Gang) -> None:
-    """A collective of all processes gives the same on each."""
-    outcomes = gang.run(cases.gather)
-
-    assert [o.value for o in outcomes if isinstance(o, Returned)] == [[0, 1], [0, 1]]
 
 
 def test_functions_and_arrays_travel_by_value(gang: Gang) -> None:
@@ -94,27 +71,6 @@ def test_a_rank_that_sleeps_for_ever_hangs_the_gang(gang: Gang, culprit: int) ->
 
 
 @both
-def test_a_rank_that_raises_hangs_those_that_wait_for_it(gang: Gang, culprit: int) -> None:
-    """One raised, with its traceback; the other is hung, and its sentence names the error."""
-    outcomes = run(gang, cases.culprit_then_gather, culprit, "raise")
-
-    error, waiter = outcomes[culprit], outcomes[1 - culprit]
-    assert isinstance(error, Raised)
-    assert (error.type, error.message, error.notes) == (
-        "ValueError",
-        "no more rows",
-        ("shard 7",),
-    )
-    assert error.mro == ("ValueError", "Exception", "BaseException", "object")
-    assert "in culprit_then_gather" in error.traceback
-    assert isinstance(waiter, Hung)
-    assert waiter.why.startswith(
-        f"rank {culprit} raised ValueError after event #1 'batch' (k=1); "
-        f"rank {1 - culprit} waits in a collective"
-    )
-
-
-@both
 def test_a_rank_that_returns_early_hangs_those_that_wait_for_it(gang: Gang, culprit: int) -> None:
     """One returned, the other is hung, and its sentence says so."""
     outcomes = run(gang, cases.culprit_then_gather, culprit, "return")
@@ -134,16 +90,6 @@ def test_all_that_raise_give_their_own_errors(gang: Gang) -> None:
         assert (outcome.type, outcome.message) == ("KeyError", "'column'")
         assert "LookupError" in outcome.mro
         assert "ValueError: no more rows" in outcome.traceback
-
-
-@both
-def test_sys_exit_is_an_exception_like_others(gang: Gang, culprit: int) -> None:
-    """sys.exit(0) does not end the process: it is raised, with its code as the message."""
-    outcomes = run(gang, cases.culprit_then_sleep, culprit, "sys.exit(0)")
-
-    error = outcomes[culprit]
-    assert isinstance(error, Raised)
-    assert (error.type, error.message) == ("SystemExit", "0")
 
 
 @both
@@ -240,50 +186,6 @@ def test_a_rank_that_computes_is_slow_not_hung(gang: Gang, culprit: int, busy_s:
 
     assert [o.value for o in outcomes if isinstance(o, Returned)] == [[0, 1], [0, 1]]
     assert all(outcome.elapsed_s >= busy_s for outcome in outcomes)
-
-
-def test_the_deadline_leaves_a_computing_gang_undecided(gang: Gang) -> None:
-    """What still computes at the deadline is not hung but undecided, with stacks."""
-    start_s = time.monotonic()
-    outcomes = gang.run(cases.compute_then_gather, 1, 1e6, stall_s=STALL_S, deadline_s=2)
-
-    assert time.monotonic() - start_s < 2 + SLACK_S
-    for outcome in outcomes:
-        assert isinstance(outcome, Undecided)
-        assert "the deadline of 2 s passed" in outcome.describe()
-    assert isinstance(outcomes[1], Undecided)
-    assert "in compute_then_gather" in outcomes[1].stacks
-    assert "rank 0 waits in a collective" in outcomes[1].why
-    assert "rank 1 is busy at cases.py" in outcomes[1].why
-
-
-def test_a_flood_of_output_is_cut_to_its_tail(gang: Gang) -> None:
-    """A rank that writes 64 MB to stdout and stderr ends, and the last 16 KiB are kept."""
-    outcomes = gang.run(cases.flood, 64, deadline_s=60)
-
-    for outcome in outcomes:
-        assert isinstance(outcome, Returned)
-        assert outcome.output.endswith("last words\n")
-        assert 1024 < len(outcome.output) <= 16 * 1024
-
-
-def test_output_is_of_this_run_only(gang: Gang) -> None:
-    """What an earlier run has printed is not shown again."""
-    gang.run(print, "before")
-    outcomes = gang.run(print, "now")
-
-    assert [outcome.output for outcome in outcomes] == ["now\n", "now\n"]
-
-
-def test_an_unpicklable_value_is_an_error_that_says_so(gang: Gang) -> None:
-    """A value that cannot travel back counts as raised, and the text names it."""
-    outcomes = run(gang, cases.give_unpicklable)
-
-    for outcome in outcomes:
-        assert isinstance(outcome, Raised)
-        assert outcome.message == (
-            "the return value (Unpicklable) cannot be pickled: stays where it is"
-        )
 
 
 def test_a_value_that_cannot_be_loaded_is_an_error_that_says_so(gang: Gang) -> None:

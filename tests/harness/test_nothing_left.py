@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness import Gang, Hung, Returned, guardian
-from harness.custody import Custody
+from harness.custody import MARK_NAME, Custody
 from tests.harness import cases
 from tests.harness.conftest import is_alive, open_fds, wait_until
 from tests.harness.parents import pids_of
@@ -157,6 +157,18 @@ def test_a_guardian_can_be_told_from_the_first_moment() -> None:
         custody.close()
 
     assert told == [True] * 30
+
+
+def test_a_mark_can_be_told_from_the_first_moment() -> None:
+    """No process is overlooked because it has just been started, and shows no environment yet."""
+    seen = []
+    for _ in range(100):
+        process = subprocess.Popen(["/bin/sleep", "1000"], env={MARK_NAME: "fresh"})
+        seen.append(guardian.environment(str(process.pid)))
+        process.kill()
+        process.wait()
+
+    assert seen == [f"{MARK_NAME}=fresh\0".encode()] * 100
 
 
 @pytest.mark.parametrize("doing", ["run", "with"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import Died, Gang, Hung, Outcome, Raised, Returned, Undecided, rank
+from harness import Died, Gang, Hung, Outcome, Returned, rank
 from tests.harness import cases
 
 STALL_S = 2.0
@@ -40,76 +40,6 @@ def run(gang: Gang, fn: Callable[..., Any], *args: Any) -> list[Outcome]:
     return outcomes
 
 
-def test_values_return_in_the_order_of_ranks(ray_gang: Gang) -> None:
-    """Each actor returns its own value; arguments per rank come before those for all."""
-    outcomes = ray_gang.run(cases.give, "all", per_rank=[(1, "a"), (2, "b")], key=[3])
-
-    values = [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
-    assert values == [(1, "a", "all", ("key", [3])), (2, "b", "all", ("key", [3]))]
-
-
-def test_actors_share_one_jax_session(ray_gang: Gang) -> None:
-    """JAX sees all actors, with the devices that were asked for, and a collective runs."""
-    described = ray_gang.run(cases.describe_jax)
-    gathered = ray_gang.run(cases.gather)
-
-    values = [outcome.value for outcome in described if isinstance(outcome, Returned)]
-    assert values == [(0, 2, 2, "cpu"), (1, 2, 2, "cpu")]
-    assert [o.value for o in gathered if isinstance(o, Returned)] == [[0, 1], [0, 1]]
-
-
-def test_the_function_runs_in_the_main_thread(ray_gang: Gang) -> None:
-    """As on local processes, the function has the process's main thread."""
-    outcomes = ray_gang.run(_in_main_thread)
-
-    assert [o.value for o in outcomes if isinstance(o, Returned)] == [True, True]
-
-
-def _in_main_thread() -> bool:
-    import threading
-
-    return threading.current_thread() is threading.main_thread()
-
-
-def test_output_is_the_tail_of_this_run(ray_gang: Gang) -> None:
-    """A flood ends, its tail is kept, and the next run does not show it."""
-    flooded = ray_gang.run(cases.flood, 32)
-    outcomes = ray_gang.run(print, "now")
-
-    assert all(outcome.output.endswith("last words\n") for outcome in flooded)
-    assert all(len(outcome.output) <= 16 * 1024 for outcome in flooded)
-    assert [outcome.output for outcome in outcomes] == ["now\n", "now\n"]
-
-
-@both
-def test_an_actor_that_raises_hangs_those_that_wait_for_it(ray_gang: Gang, culprit: int) -> None:
-    """One raised, with its traceback; the other is hung, with stacks and a sentence."""
-    outcomes = run(ray_gang, cases.culprit_then_gather, culprit, "raise")
-
-    error, waiter = outcomes[culprit], outcomes[1 - culprit]
-    assert isinstance(error, Raised)
-    assert (error.type, error.message, error.notes) == ("ValueError", "no more rows", ("shard 7",))
-    assert "in culprit_then_gather" in error.traceback
-    assert isinstance(waiter, Hung)
-    assert "in gather" in waiter.stacks
-    assert waiter.why.startswith(
-        f"rank {culprit} raised ValueError after event #1 'batch' (k=1); "
-        f"rank {1 - culprit} waits in a collective at cases.py"
-    )
-
-
-@both
-def test_an_actor_that_is_stopped_is_named(ray_gang: Gang, culprit: int) -> None:
-    """Both are hung, only one is stopped, and the sentence says which."""
-    outcomes = run(ray_gang, cases.culprit_then_gather, culprit, "SIGSTOP")
-
-    stopped, waiter = outcomes[culprit], outcomes[1 - culprit]
-    assert isinstance(stopped, Hung)
-    assert isinstance(waiter, Hung)
-    assert (stopped.stopped, waiter.stopped) == (True, False)
-    assert waiter.why.startswith(f"rank {culprit} is stopped (SIGSTOP) after event #1")
-
-
 @both
 @pytest.mark.parametrize("fault", ["SIGKILL", "os._exit(0)"])
 def test_an_actor_that_dies_keeps_its_record(ray_gang: Gang, culprit: int, fault: str) -> None:
@@ -133,45 +63,11 @@ def test_an_actor_that_dies_keeps_its_record(ray_gang: Gang, culprit: int, fault
         assert other.why.startswith("rank 1 died")
 
 
-def test_sys_exit_is_an_exception_like_others(ray_gang: Gang) -> None:
-    """sys.exit(0) is raised, and the actors live on."""
-    restarts = ray_gang.restarts
-    ray_gang.run(cases.give)
-    outcomes = ray_gang.run(_exit)
-
-    assert [o.type for o in outcomes if isinstance(o, Raised)] == ["SystemExit"] * 2
-    assert ray_gang.restarts <= restarts + 1
-
-
-def _exit() -> None:
-    cases.FAULTS["sys.exit(0)"]()
-
-
 def test_an_actor_that_computes_is_slow_not_hung(ray_gang: Gang) -> None:
     """An actor that is late by computing, and the one that waits for it, return in the end."""
     outcomes = ray_gang.run(cases.compute_then_gather, 1, 3 * STALL_S, stall_s=STALL_S)
 
     assert [o.value for o in outcomes if isinstance(o, Returned)] == [[0, 1], [0, 1]]
-
-
-def test_the_deadline_leaves_a_computing_gang_undecided(ray_gang: Gang) -> None:
-    """What still computes at the deadline is undecided, with stacks."""
-    outcomes = ray_gang.run(cases.compute_then_gather, 1, 1e6, deadline_s=1)
-
-    assert all(isinstance(outcome, Undecided) for outcome in outcomes)
-    assert isinstance(outcomes[1], Undecided)
-    assert "in compute_then_gather" in outcomes[1].stacks
-
-
-def test_unpicklable_values_are_refused_both_ways(ray_gang: Gang) -> None:
-    """An argument that cannot travel raises here, a value that cannot is an outcome."""
-    with pytest.raises(TypeError, match="give or its arguments cannot be pickled"):
-        ray_gang.run(cases.give, per_rank=[(1,), (cases.Unpicklable(),)])
-    outcomes = ray_gang.run(cases.give_unpicklable)
-
-    assert all(
-        isinstance(o, Raised) and "(Unpicklable) cannot be pickled" in o.message for o in outcomes
-    )
 
 
 def read_rows(batches: Any) -> list[int]:

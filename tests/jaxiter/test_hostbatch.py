@@ -3,14 +3,16 @@
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxiter.buffers import aligned_empty
 from jaxiter.errors import DataError
-from jaxiter.hostbatch import HostBatch, host_batches
+from jaxiter.hostbatch import HostBatch, Memory, host_batches
 from jaxiter.options import make_options
 from jaxiter.schema import unflatten
 from tests.jaxiter.sample_trees import Tokens
@@ -308,3 +310,60 @@ def test_64_bit_values_arrive_with_x64(x64: Any) -> None:
     (batch,) = batches
 
     assert batch.leaves[0].dtype == (np.int64 if x64 else np.int32)
+
+
+PACKED = Memory(aligned_empty, packs=True)
+
+
+@pytest.mark.parametrize("source", [np.float32, np.int64, np.float64, ">i2", ml_dtypes.bfloat16])
+@pytest.mark.parametrize("sizes", [[6, 6], [4, 5, 3]], ids=["whole", "pieces"])
+@pytest.mark.parametrize("dtypes", [None, np.float32])
+def test_columns_in_a_block_are_those_that_are_not(source: Any, sizes: Any, dtypes: Any) -> None:
+    """Many scalar columns lie in one block, cast or not, with the values of columns alone."""
+    pieces = [
+        {f"c{i:02}": (np.arange(size) + 10 * k - i).astype(source) for i in range(20)}
+        for k, size in enumerate(sizes)
+    ]
+    options = make_options(batch_size=6, dtypes=dtypes)
+    packed = list(host_batches(iter(pieces), options, 0, x64=False, memory=PACKED))
+    alone = list(host_batches(iter(pieces), options, 0, x64=False))
+
+    assert len(packed) == len(alone) == 2
+    for one, other in zip(packed, alone, strict=True):
+        (block,) = one.blocks.values()
+        assert one.schema == other.schema
+        for row, leaf, expected in zip(block, one.leaves, other.leaves, strict=True):
+            assert leaf.base is not None
+            assert np.shares_memory(row, leaf)
+            assert leaf.dtype == expected.dtype
+            assert leaf.tolist() == expected.tolist()
+
+
+def test_columns_that_come_in_several_dtypes_keep_their_values_in_a_wide_table() -> None:
+    """Numpy would join int64 and float32 as float64, and lose digits: they are not joined."""
+    pieces = [{f"c{i:02}": np.array([i], np.int64 if i % 2 else np.int8) for i in range(20)}] * 2
+    pieces[1] = {name: column.astype(np.float32) for name, column in pieces[1].items()}
+    options = make_options(batch_size=2, dtypes=np.float32)
+    (batch,) = host_batches(iter(pieces), options, 0, x64=False, memory=PACKED)
+
+    assert [leaf.tolist() for leaf in batch.leaves] == [[i, i] for i in range(20)]
+    assert batch.blocks == {}
+
+
+@pytest.mark.parametrize("bad", [0, 7, 19])
+def test_a_value_that_cannot_be_held_is_found_in_a_block(bad: int) -> None:
+    """The error names the column and the row, as it does for columns alone."""
+    table = {f"c{i:02}": np.arange(6) for i in range(20)}
+    table[f"c{bad:02}"] = np.array([0, 1, 2, 3, 2**40, 5])
+    options = make_options(batch_size=6)
+    with pytest.raises(DataError, match=rf"'c{bad:02}'.* {2**40} in row 4 cannot be held by int32"):
+        list(host_batches(iter([table]), options, 3, x64=False, memory=PACKED))
+
+
+def test_an_array_of_more_dimensions_in_a_later_piece_is_named() -> None:
+    """A column of numbers does not meet one of vectors, though each is many."""
+    pieces = [{f"c{i:02}": np.zeros(1) for i in range(20)}] * 2
+    pieces[1] = {**pieces[1], "c03": np.zeros((1, 1))}
+    options = make_options(batch_size=2)
+    with pytest.raises(DataError, match=r"'c03'.*trailing shapes"):
+        list(host_batches(iter(pieces), options, 3, x64=False, memory=PACKED))

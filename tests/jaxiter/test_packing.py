@@ -14,10 +14,10 @@ from jaxiter import packing, placement, putting
 from jaxiter.options import make_options
 
 F32, I32 = np.dtype(np.float32), np.dtype(np.int32)
-WIDTH = packing.WIDTH
+WIDTH, LEAST = packing.WIDTH, packing.LEAST
 
 
-def table(rows: int, columns: int = 2 * WIDTH + 3, first: int = 0) -> dict[str, np.ndarray]:
+def table(rows: int, columns: int = 2 * LEAST + 3, first: int = 0) -> dict[str, np.ndarray]:
     """A wide table: floats, a few integers among them, and one column that is no scalar."""
     made: dict[str, np.ndarray] = {
         f"c{i:02}": np.arange(first, first + rows).astype(np.int32 if i % 5 == 4 else np.float32)
@@ -29,15 +29,26 @@ def table(rows: int, columns: int = 2 * WIDTH + 3, first: int = 0) -> dict[str, 
 
 
 def test_blocks_hold_scalar_columns_of_one_dtype() -> None:
-    """Only whole blocks are made, of columns of one dimension and one dtype, in their order."""
-    columns = [(F32, 1)] * WIDTH + [(F32, 2), (I32, 1)] + [(F32, 1)] * (WIDTH - 1)
+    """A block is of all columns of one dimension and one dtype, if they are many, and small."""
+    columns = [(F32, 1)] * LEAST + [(F32, 2), (I32, 1)] + [(F32, 1)] * 3
+    block = (*range(LEAST), *range(LEAST + 2, LEAST + 5))
 
-    assert packing.groups(columns) == [tuple(range(WIDTH))]
-    assert packing.groups([*columns, (F32, 1)]) == [
-        tuple(range(WIDTH)),
-        tuple(range(WIDTH + 2, 2 * WIDTH + 2)),
-    ]
-    assert packing.groups([(F32, 1)] * (WIDTH - 1)) == []
+    assert packing.groups(columns, 16) == [block]
+    assert packing.groups(columns, packing.MOST_BYTES // 4) == [block]
+    assert packing.groups(columns, packing.MOST_BYTES // 4 + 1) == []
+    assert packing.groups([(F32, 1)] * (LEAST - 1), 16) == []
+
+
+@pytest.mark.parametrize("columns", [WIDTH, 2 * WIDTH, 2 * WIDTH + 1, 3 * WIDTH - 1])
+def test_a_block_of_any_width_is_taken_apart(columns: int) -> None:
+    """Each column comes out once, in its place, whatever is left for the last launch."""
+    sharding = placement.default_sharding()
+    block = np.arange(columns * 16, dtype=np.float32).reshape(columns, 16)
+    placed = jax.device_put(block, packing.block_sharding(sharding))
+    taken = packing.unpacker(sharding, block.shape, block.dtype)(placed)
+
+    assert [np.asarray(column).tolist() for column in taken] == block.tolist()
+    assert {column.sharding for column in taken} == {sharding}
 
 
 @pytest.mark.parametrize("mask", [None, "a", "z"])
@@ -150,6 +161,27 @@ def test_a_source_may_reuse_its_buffer(offset: int, row_bytes: int, rows: int) -
     assert len(seen) == rows * count // 256
     assert np.concatenate([batch.min(axis=1) for batch in seen]).tolist() == due.tolist()
     assert np.concatenate([batch.max(axis=1) for batch in seen]).tolist() == due.tolist()
+
+
+@pytest.mark.parametrize("dtype", [None, jax.numpy.bfloat16], ids=["as it is", "cast"])
+@pytest.mark.parametrize("rows", [16, 6], ids=["full batches", "pieces"])
+def test_a_source_may_reuse_the_buffer_of_a_wide_table(dtype: Any, rows: int) -> None:
+    """Columns in blocks, too, stay as they were delivered when the source overwrites its buffer."""
+    buffer = np.empty((2 * LEAST, rows), np.float32)
+    count = 8
+
+    def source() -> Iterator[dict[str, np.ndarray]]:
+        for value in range(count):
+            buffer[:] = value
+            yield {f"c{i:02}": column for i, column in enumerate(buffer)}
+            buffer[:] = -1
+
+    batches = list(jaxiter.iter_jax_batches(source, batch_size=16, drop_last=True, dtypes=dtype))
+
+    due = np.repeat(np.arange(count), rows)[: len(batches) * 16].tolist()
+    assert len(batches) == rows * count // 16
+    for name in batches[0]:
+        assert np.concatenate([np.asarray(batch[name]) for batch in batches]).tolist() == due
 
 
 def test_a_buffer_is_used_again_only_when_nothing_refers_to_it() -> None:
