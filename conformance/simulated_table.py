@@ -71,7 +71,7 @@ def code() -> str:
     """Return what distinguishes this code from any other, in short."""
     here = Path(__file__)
     files = [
-        *Path(jaxiter.__file__).parent.rglob("*.py"),
+        *(Path(jaxiter.__file__).with_name(f"{name}.py") for name in _MACHINE),
         *(Path(harness.__file__).parent / f"{name}.py" for name in _SEARCH),
         *(here.with_name(f"simulated_{name}.py") for name in _SIMULATED),
     ]
@@ -81,6 +81,17 @@ def code() -> str:
     return digest.hexdigest()[:12]
 
 
+_MACHINE = (
+    "actions",
+    "aftermath",
+    "agreement",
+    "deciding",
+    "engine",
+    "errors",
+    "messages",
+    "notes",
+    "protocol",
+)
 _SIMULATED = ("cases", "engine", "rank", "script")
 _SEARCH = ("arrays", "automaton", "exploration", "folding", "frontier", "simulation", "worlds")
 
