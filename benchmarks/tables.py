@@ -46,7 +46,7 @@ def cell_figures(
 def promised_mib(cell: Cell) -> float:
     """Return what jaxiter's docstring lets it hold in a process beyond its source, in MiB."""
     batch = WORKS[cell.work].batch_bytes
-    host = max(2, min(64, (64 << 20) // batch))
+    host = max(2, min(256, (64 << 20) // batch))
     # Of batches: one that is read, two placed, one being placed, and the consumer's.
     return (host + 1 + 2 + 1 + 1) * batch / 2**20
 

@@ -150,7 +150,8 @@ class SimulatedRank:
         if name in ("batch", "end", "fail", "hang"):
             self._read(name, detail, now)
         elif name == "next":
-            self.engine.ahead = detail != "soon"
+            self.machine.quick = detail == "soon"
+            self.engine.ahead = not self.machine.quick
             self._next(now)
         elif name == "rest":
             self._rest(now, short=bool(detail))

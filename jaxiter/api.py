@@ -43,7 +43,7 @@ def iter_jax_batches(
             np.ndarray]`, or one `np.ndarray`, of shape (rows, *trailing), any number of rows); or a
             function without arguments that returns a fresh one. An iterator serves one epoch.
         prefetch_batches: Batches read ahead of the consumer on the host. Small batches are read
-            further ahead where that hides the agreement: up to 64 of them, and 64 MiB.
+            further ahead where that hides the agreement: up to 256 of them, and 64 MiB.
         batch_size: Rows of this process in a batch. A multiple of its row shards.
         dtypes: A dtype for all columns, or a mapping from column to dtype. bfloat16 and fp8 too.
             Integers and bools arrive exactly or raise; floats may round, but stay finite.

@@ -31,6 +31,7 @@ class Timing:
         timeout_s: How long a consumer waits before that is an error.
         beat_s: How often each process gives a sign of life.
         lazy_s: How long news may wait for more news while no consumer is about to need it.
+        soon_s: The same where the consumer is back at once, and will soon need it.
         warn_s: How often the log names who is waited for.
         abort_on_loss: End this process if a peer is lost while it is stuck in its own step.
         abort_grace_s: How long a step may still take after the loss.
@@ -39,6 +40,7 @@ class Timing:
     timeout_s: float = 600.0
     beat_s: float = 5.0
     lazy_s: float = 0.1
+    soon_s: float = 2**-7
     warn_s: float = 30.0
     abort_on_loss: bool = False
     abort_grace_s: float = 30.0
@@ -123,8 +125,8 @@ class Decider:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether some consumer has said that it waits."""
-        return any(since is not None for since in self._waiting_since)
+        """Whether the consumer of another process has said that it waits."""
+        return any(since is not None for since in self._waiting_since[1:])
 
     @property
     def all_greeted(self) -> bool:
@@ -136,11 +138,12 @@ class Decider:
         """Decisions that every other process has read."""
         return min((0 if r is None else r.seen for r in self._reports[1:]), default=0)
 
-    def poll(self, hungry: bool, now: float) -> Decision | None:
+    def poll(self, least: float, hold_s: float, now: float) -> Decision | None:
         """Return the decision that is due, if any.
 
         Args:
-            hungry: Whether the consumer here will soon need more.
+            least: How many batches are worth a decision here.
+            hold_s: How long fewer may wait for more.
             now: Seconds.
         """
         if self._fresh:
@@ -163,8 +166,9 @@ class Decider:
         due = (
             go is not None
             or verdict.final is not None
-            or (verdict.upto > self.decided and (hungry or lateness is not None))
-            or (self._news_since is not None and now - self._news_since >= self._timing.lazy_s)
+            or verdict.upto - self.decided >= least
+            or (verdict.upto > self.decided and self.is_waited_for)
+            or (self._news_since is not None and now - self._news_since >= hold_s)
         )
         slow = self._warning(lateness, now) if verdict.final is None else ""
         if due:
@@ -174,11 +178,11 @@ class Decider:
             return Decision(self.decided, slow=slow)
         return None
 
-    def wake_at(self) -> float:
+    def wake_at(self, hold_s: float) -> float:
         """Return when `poll` may have something to say without further news, in seconds."""
         times = [self._spoke_at + self._timing.beat_s]
         if self._news_since is not None:
-            times.append(self._news_since + self._timing.lazy_s)
+            times.append(self._news_since + hold_s)
         since = min((s for s in self._waiting_since if s is not None), default=None)
         if since is not None:
             since = max(since, self._advanced_at)

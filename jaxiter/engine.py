@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from jaxiter.actions import Abort, Announce, Log, Send
 from jaxiter.messages import Decision, Report
@@ -40,7 +41,7 @@ class Engine:
         outgoing: Notified when there is something to send, or on a stop.
         peers: Notified when process 0 must wait for someone else, or on a stop.
         written: Notified when all is sent.
-        outbox: Reports and decisions to be sent, in order.
+        outbox: The report or decision to be sent next, if any.
         cause: What this process itself raised, to chain the error to.
     """
 
@@ -140,10 +141,11 @@ class Engine:
         for action in machine.poll(now):
             match action:
                 case Send(report):
-                    self.outbox.append(report)
+                    self._say(report)
                 case Announce(decision):
                     if self.sends:
-                        self._announce(decision)
+                        self._say(decision)
+                        self.untold = self.untold or decision.final is not None
                 case Log(level, message):
                     self._logs.append((level, message))
                 case Abort(message):
@@ -151,13 +153,10 @@ class Engine:
         if machine.final is not None or machine.blocked_by is not blocked_by:
             self.peers.notify()
 
-    def _announce(self, decision: Decision) -> None:
-        last = self.outbox[-1] if self.outbox else None
-        if isinstance(last, Decision):
-            self.outbox[-1] = last.then(decision)
-        else:
-            self.outbox.append(decision)
-        self.untold = self.untold or decision.final is not None
+    def _say(self, message: Report | Decision) -> None:
+        """Have this sent, together with what is not sent yet."""
+        earlier: Any = self.outbox.pop() if self.outbox else None
+        self.outbox.append(message if earlier is None else earlier.then(message))
 
     def nap(self, seconds: float) -> None:
         """Let other threads work in peace for a moment; the lock is held, but not meanwhile."""

@@ -7,7 +7,7 @@ says nothing new is a sign of life.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxiter.agreement import Changes, Final, Standing
@@ -48,6 +48,14 @@ class Report:
     seen: int = 0
     waited_s: float = 0.0
     full: bool = False
+
+    def then(self, later: "Report") -> "Report":
+        """Return what this one and the next say together."""
+        standing = later.standing
+        schemas = self.standing.schemas + standing.schemas
+        sums = self.standing.sums + standing.sums
+        standing = replace(standing, schemas=schemas, sums=sums)
+        return replace(later, standing=standing, hello=self.hello or later.hello)
 
     def text(self) -> str:
         """Return the report as written."""
@@ -112,11 +120,6 @@ class Decision:
     final: Final | None = None
     schemas: Changes = ()
     slow: str = ""
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether a little later is early enough: it only lets more batches go."""
-        return self.go is None and self.final is None and not self.slow
 
     def then(self, later: "Decision") -> "Decision":
         """Return what this one and the next say together."""

@@ -11,14 +11,12 @@ from collections.abc import Callable
 from jaxiter.engine import Engine
 from jaxiter.errors import Note, RendezvousError, internal_note
 from jaxiter.messages import Decision, Report
-from jaxiter.protocol import Machine
 from jaxiter.rendezvous import Board
 
 _FEW = 4  # processes asked one by one; beyond that, one listing of all reports is cheaper
 _SHORTEST_S = 0.05  # between looks for what comes unasked, a failure say
 _LONGEST_S = 0.2
 _DECISION_WAIT_S = 0.5
-_SPACING_S = 0.001  # between decisions that only let more batches go
 _TICK_S = 0.1  # between looks at the clock; others may set the machine's alarm meanwhile
 
 
@@ -52,7 +50,6 @@ class Messenger:
         self._writing = threading.Lock()
         self._running = 2
         self._unwritten = False
-        self._written_at = 0.0
         receive = self._collect if process == 0 else self._follow
         self.threads = tuple(
             threading.Thread(
@@ -100,26 +97,13 @@ class Messenger:
         engine = self._engine
         while True:
             with engine as machine:
-                while (pause_s := self._pause_s(machine)) > 0:
-                    if not engine.outbox and machine.settled:
+                while not engine.outbox:
+                    if machine.settled:
                         return
                     alarm_s = machine.wake_at(engine.clock()) - engine.clock()
-                    engine.outgoing.wait(min(pause_s, max(0.001, alarm_s)))
+                    engine.outgoing.wait(min(_TICK_S, max(0.001, alarm_s)))
                     engine.poll()
             self._write()
-
-    def _pause_s(self, machine: Machine) -> float:
-        """Return the seconds until there may be something to write; the lock is held.
-
-        The further ahead decisions run, the rarer they need to be.
-        """
-        if not self._engine.outbox:
-            return _TICK_S
-        first = self._engine.outbox[0]
-        if isinstance(first, Decision) and first.can_wait:
-            spacing_s = _SPACING_S * max(1.0, machine.look_ahead / 32)
-            return self._written_at + spacing_s - self._engine.clock()
-        return 0.0
 
     def _write(self) -> None:
         """Write what is to be sent now, in order, whichever thread is here first."""
@@ -127,7 +111,7 @@ class Messenger:
         while True:
             with self._writing:
                 with engine as machine:
-                    if self._pause_s(machine) > 0:
+                    if not engine.outbox:
                         return
                     message = engine.outbox.popleft()
                     self._unwritten = True
@@ -139,7 +123,6 @@ class Messenger:
                         self._board.announce(message.text(), seen_by_all)
                 with engine:
                     self._unwritten = False
-                    self._written_at = engine.clock()
                     if isinstance(message, Decision) and message.final is not None:
                         engine.untold = False
                     if not engine.outbox:

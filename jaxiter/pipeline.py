@@ -18,7 +18,7 @@ from jaxiter.messenger import Messenger
 from jaxiter.protocol import Machine
 from jaxiter.stats import EpochStats
 
-MOST_AHEAD = 64  # batches
+MOST_AHEAD = 256  # batches
 MOST_AHEAD_BYTES = 64 << 20
 _MOST_BYTES_ALONE = 16 << 20  # where there is no agreement to hide
 _STEP_S = 1.0  # longest wait of a consumer between looks at the clock
@@ -182,7 +182,7 @@ class Epoch:
         while True:
             with engine as machine:
                 if machine.taken:
-                    self._note_pace(machine.away_s(engine.clock()))
+                    self._note_pace(machine)
                 if not self._device:
                     self._wait(machine)
                 task = None if self._device else self._claim(machine)
@@ -194,10 +194,11 @@ class Epoch:
             if batch is not None:
                 return batch()
 
-    def _note_pace(self, away_s: float) -> None:
+    def _note_pace(self, machine: Machine) -> None:
         """Choose who places batches, from how long the consumer was away; the lock is held."""
-        self._step_s = mean_step_s(self._step_s, away_s)
-        self._engine.ahead = self._step_s > SHORT_STEP_S
+        self._step_s = mean_step_s(self._step_s, machine.away_s(self._engine.clock()))
+        machine.quick = self._step_s <= SHORT_STEP_S
+        self._engine.ahead = not machine.quick
 
     def _take(self, machine: Machine) -> Callable[[], Any]:
         """Return the batch that is there, or say how it ended; the lock is held."""
@@ -268,7 +269,8 @@ class Epoch:
             while not (
                 self._device or self._over or self._may_place(machine) or self._ended(machine)
             ):
-                engine.ready.wait(_STEP_S)
+                alarm_s = machine.wake_at(engine.clock()) - engine.clock()
+                engine.ready.wait(min(_STEP_S, max(_NAP_S, alarm_s)))
                 engine.poll()
         finally:
             engine.consumers -= 1
@@ -359,6 +361,8 @@ class Epoch:
     def _rest(self, machine: Machine) -> None:
         """Let the source rest until there is room; the lock is held."""
         engine = self._engine
+        if machine.quick:
+            machine.look_further()
         engine.poll()
         while not machine.has_room and not self._stopped(machine):
             engine.room.wait()

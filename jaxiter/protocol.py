@@ -5,6 +5,7 @@ what `poll` returns. `granted` says how far batches may be delivered, `final` ho
 """
 
 import logging
+import math
 
 from jaxiter.actions import Action, Announce, Log, Send
 from jaxiter.aftermath import Aftermath, end_logs, idle_failure_log
@@ -20,6 +21,8 @@ class Machine:
     Attributes:
         started: Whether the source may be touched.
         look_ahead: How many batches this process may hold that are not on a device.
+        quick: Whether the consumer is back for the next batch at once. Then what counts is how much
+            one message carries; otherwise, that it is early.
         taken: Batches that the consumer has taken.
         placed: Batches that have left the host buffer for a device.
     """
@@ -37,6 +40,7 @@ class Machine:
     ) -> None:
         self.started = False
         self.look_ahead = 1
+        self.quick = False
         self._least_ahead = 1
         self._most_ahead = 1
         self.taken = 0
@@ -89,21 +93,22 @@ class Machine:
     def _counts(self) -> bool:
         """Whether something can come of one more batch that is held, before the clock says so."""
         if self._decider is None:
-            return self._news_since is None or self._news_is_wanted()
+            return self._news_since is None or self._news_is_wanted(self._looked_at)
         if 0 not in self._decider.blocked_by:  # others must say more first
-            return False
+            return self.quick and not self.has_room
         if self._processes == 1 and self._error is None and not self._left:
             self._granted = self._decider.decided = self._held  # there is nobody to ask
             return False
         # A decision costs some time, so it is for several batches where that is early enough.
-        few = self.look_ahead // 8
+        few = self._many if self.quick else self.look_ahead // 8
         if (
-            self._granted - self.placed <= few
-            or self._held - self._granted >= few
+            self._held - self._granted >= few
+            or (not self._decider.has_news if self.quick else self._granted - self.placed <= few)
+            or not self.has_room
             or self._decider.is_waited_for
         ):
             return True
-        self._wake_at = min(self._wake_at, self._looked_at + self._timing.lazy_s)
+        self._wake_at = min(self._wake_at, self._looked_at + self._hold_s)
         return False
 
     def source_ended(
@@ -190,11 +195,12 @@ class Machine:
     def look_further(self) -> None:
         """Take in that it would help to hold more."""
         self.look_ahead = max(self.look_ahead, min(2 * self.look_ahead, self._most_ahead))
+        self._stale = True
 
     def batch_placed(self) -> None:
         """Take in that one more batch left the host buffer."""
         self.placed += 1
-        self._stale = self._stale or (self._hungry() and (self._pads or self._has_news))
+        self._stale = self._stale or (self._hungry() and self._pads) or self._gets_hungry()
 
     # Events of the other processes.
 
@@ -232,7 +238,7 @@ class Machine:
         if self._final is None:
             if self._decider is not None:
                 self._decider.heard(0, self._report(now), now)
-                decision = self._decider.poll(self._hungry(), now)
+                decision = self._decider.poll(self._least(now), self._hold_s, now)
                 if decision is not None:
                     self._apply(decision, now)
                     actions.append(Announce(decision))
@@ -254,10 +260,10 @@ class Machine:
         if self._final is not None:
             return now + 0.5
         if self._decider is not None:
-            return self._decider.wake_at()
+            return self._decider.wake_at(self._hold_s)
         times = [self._sent_at + self._timing.beat_s]
         if self._news_since is not None:
-            times.append(self._news_since + self._timing.lazy_s)
+            times.append(self._news_since + self._hold_s)
         if self._waiting_since is not None and self._starves() and not self._wait_is_told():
             times.append(self._waiting_since + self._wait_report_s())
         return max(min(times), now + 0.001)
@@ -410,6 +416,32 @@ class Machine:
     def _hungry(self) -> bool:
         return self._granted - self.placed <= self.look_ahead // 2
 
+    def _gets_hungry(self) -> bool:
+        return self._granted - self.placed == self.look_ahead // 2
+
+    @property
+    def _many(self) -> int:
+        """Batches that are worth a message even if it could wait."""
+        return max(1, self.look_ahead // 2)
+
+    @property
+    def _hold_s(self) -> float:
+        """How long fewer may wait for more."""
+        return self._timing.soon_s if self.quick and self._hungry() else self._timing.lazy_s
+
+    def _least(self, now: float) -> float:
+        """Return how many batches are worth a message now."""
+        if not self._hungry():
+            return math.inf
+        return 1 if self._is_urgent(now) else self._many
+
+    def _is_urgent(self, now: float) -> bool:
+        """Whether even one batch is worth a message to a consumer that will soon need it."""
+        if not self.quick or not self.has_room:
+            return True
+        since = self._waiting_since
+        return since is not None and self._starves() and now - since >= self._timing.soon_s
+
     def _starves(self) -> bool:
         return self._waiting_since is not None and self.taken >= self._granted
 
@@ -439,13 +471,15 @@ class Machine:
             return False
         if self._news_since is None:
             self._news_since = now
-        return now - self._news_since >= self._timing.lazy_s or self._news_is_wanted()
+        return now - self._news_since >= self._hold_s or self._news_is_wanted(now)
 
-    def _news_is_wanted(self) -> bool:
+    def _news_is_wanted(self, now: float) -> bool:
         """Whether batches that process 0 has not heard of should be told now."""
         said = self._said
-        answered = said <= self._granted  # otherwise an earlier report is still on its way
-        return self._hungry() and (answered or self._offered - said >= self.look_ahead // 2)
+        answered = said <= self._granted
+        if not answered:  # an earlier report is still on its way
+            return self._hungry() and self._offered - said >= 2 * self._many
+        return self._offered - said >= self._least(now)
 
     def _give_up_on_decider(self, now: float) -> None:
         """Stop alone if process 0 says nothing for longer than it would wait itself."""

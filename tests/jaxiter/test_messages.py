@@ -81,6 +81,18 @@ def test_merged_decisions_say_both(one: Decision, two: Decision) -> None:
     assert both.final == two.final
 
 
+@given(reports, reports)
+def test_merged_reports_say_both(one: Report, two: Report) -> None:
+    """Two reports merged say what both say; the later one rules."""
+    both = one.then(two)
+
+    assert both.standing.schemas == one.standing.schemas + two.standing.schemas
+    assert both.standing.sums == one.standing.sums + two.standing.sums
+    assert both.hello == (one.hello or two.hello)
+    assert (both.seen, both.waited_s, both.full) == (two.seen, two.waited_s, two.full)
+    assert both.standing.batches("equal") == two.standing.batches("equal")
+
+
 def test_a_report_of_a_steady_epoch_is_short() -> None:
     """A report takes few bytes when nothing special happens: it is sent very often."""
     assert len(Report(Standing(held=1_000_000, taken=999_990), seen=12345).text()) < 60

@@ -275,7 +275,7 @@ def test_abort_ends_a_process_stuck_in_its_step(stuck_in: str) -> None:
 
 def test_abort_ends_survivors_of_a_death() -> None:
     """With abort_on_loss, survivors stuck in a step that the dead one misses are ended."""
-    of = [Plan(5, stuck_at=2), Plan(5, dies_at=3), Plan(5, stuck_at=2)]
+    of = [Plan(5, stuck_at=1), Plan(5, dies_at=3), Plan(5, stuck_at=1)]
     _, seen = simulate(of, "pad", 7, abort=True)
 
     assert [s.aborted for s in seen] == [True, False, True]
