@@ -168,7 +168,8 @@ def judge(case: Case, end: End) -> str:
     outcomes = _outcomes(those)
     if case.fault == "unplaced" and outcomes.get(case.at, ("",))[0] == "error":
         # What is decided cannot be taken back: the others may have got all of it, and the end.
-        outcomes = {i: o for i, o in outcomes.items() if i == case.at or o[0] != "end"}
+        ends = ("end", "", None), ("error", "UnevenError", None)
+        outcomes = {i: o for i, o in outcomes.items() if i == case.at or o not in ends}
     if len(set(outcomes.values())) > 1 and not _gave_up_on_stopped(case, outcomes):
         return f"outcomes differ: {outcomes}"
     counts = {index: rank.machine.taken for index, rank in those.items()}

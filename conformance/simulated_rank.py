@@ -130,7 +130,7 @@ class SimulatedRank:
             found.append("put")
         elif threads.consumer in ("napping", "again") or threads.woken:
             found.append("look")
-        if self.process == 0 and self.engine.outbox:
+        if self.engine.outbox:
             found.append("write")
         return found
 
@@ -224,6 +224,8 @@ class SimulatedRank:
                 machine.batch_ready(script.schema(position), script.checksum(position))
                 threads.reader = "waits" if machine.has_room else "rests"
                 if not machine.has_room:
+                    if machine.quick:
+                        machine.look_further()
                     engine.poll()
                 engine.room.rung = True  # it looks before it waits
             elif name == "fail":
@@ -406,7 +408,7 @@ class SimulatedRank:
         self.ended_at_s = now
 
     def _write(self, now: float) -> None:
-        """Let the sender of process 0 write a decision; what it says is sent by `_after`."""
+        """Let the sender write what is to be sent; `_after` returns it."""
         self.engine.now = now
         self._written = self.engine.outbox.popleft()
         if isinstance(self._written, Decision) and self._written.final is not None:
@@ -446,12 +448,8 @@ class SimulatedRank:
             self.ended_at_s = now
         posts: list[Post] = []
         if self._written is not None:
-            posts.append((None, self._text(self._written)))
+            posts.append((0 if self.process else None, self._text(self._written)))
             self._written = None
-        if self.process:
-            # Each is a message of its own: when it is read, is for the schedule to say.
-            posts += [(0, self._text(message)) for message in engine.outbox]
-            engine.outbox.clear()
         return posts
 
     def _text(self, message: Report | Decision) -> str:
@@ -479,14 +477,13 @@ class SimulatedRank:
     def key(self, now: float) -> Hashable:
         """Return what its further behaviour depends on."""
         engine = self.engine
-        outbox = map(self._abridged, engine.outbox if self.process == 0 else ())
         threads = self.threads
         if self.setting.abridged and threads.error is not None:
             threads = replace(threads, error=wordless(threads.error))
         return (
             tuple(vars(threads).values()),
             self._queue,
-            tuple(outbox),
+            tuple(map(self._text, engine.outbox)),
             (engine.untold, engine.stopping, engine.ahead, engine.full),
             key_of(self.machine, now, self.setting),
         )

@@ -170,7 +170,7 @@ def test_a_reader_that_rests_shortly_holds_more(rests: tuple[str, ...]) -> None:
 def test_the_command_replays_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     """`replay` shows where a schedule leaves each rank."""
     status = main(
-        ["replay", "--ends", "drop", "--fault", "none", "--schedule", "0 hears 1; 0 batch"]
+        ["replay", "--ends", "drop", "--fault", "none", "--schedule", "1 write; 0 hears 1; 0 batch"]
     )
 
     assert status == 0
