@@ -140,19 +140,25 @@ def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
     known = read(options.record) if options.record else {}
     due = [case for case in cases if case.name not in known]
     run = functools.partial(_explored, fold=options.fold, most_states=options.most_states)
+    began_s = time.monotonic()
     with contextlib.ExitStack() as stack:
         results: Iterator[tuple[str, Explored]] = map(run, due)
         if options.jobs > 1:
             pool = ProcessPoolExecutor(
                 options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1
             )
-            results = stack.enter_context(pool).map(run, due)
+            stack.callback(pool.shutdown, cancel_futures=True)
+            results = pool.map(run, due)
         for case, (words, line) in zip(due, results, strict=True):
             known[case.name] = line
             print(words, flush=True)
             if options.record:
                 add(options.record, line)
-    lines = [known[case.name] for case in cases]
+            if time.monotonic() - began_s > 60 * options.minutes:
+                break
+    lines = [known[case.name] for case in cases if case.name in known]
+    if len(lines) < len(cases):
+        print(f"{len(cases) - len(lines)} of {len(cases)} cases are left")
     if options.markdown:
         print(f"\n{table(lines)}")
     return int(any(line.wrong for line in lines))
@@ -197,6 +203,9 @@ def _parser() -> argparse.ArgumentParser:
         if name == "explore":
             command.add_argument("--most-states", type=float, default=float("inf"))
             command.add_argument("--jobs", type=int, default=1, help="cases at once")
+            command.add_argument(
+                "--minutes", type=float, default=float("inf"), help="begin no case after that"
+            )
             command.add_argument("--markdown", action="store_true", help="a table at the end")
             command.add_argument(
                 "--record", type=Path, help="a file of what is explored, which is not done again"

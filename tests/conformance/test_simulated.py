@@ -89,7 +89,7 @@ def test_three_ranks_come_to_one_outcome_before_they_read(ends: str, fault: str)
 
 def test_random_orders_of_events_of_larger_cases() -> None:
     """Up to 6 ranks, 9 batches and short tails, with any fault, come to one outcome."""
-    for seed in range(150):
+    for seed in range(600):
         source = random.Random(seed)
         ranks = source.randint(2, 6)
         case = Case(
