@@ -131,8 +131,8 @@ def test_what_is_recorded_is_not_explored_again(
     """Parts of a record add up to one table; lines of other code are done again."""
     record = tmp_path / "record.jsonl"
     options = ["explore", "--fold", "--fault", "none", "--record", str(record)]
-    main([*options, "--ends", "drop"])
-    capsys.readouterr()
+    main([*options, "--ends", "drop", "pad", "--minutes", "0"])
+    part = capsys.readouterr().out
 
     status = main([*options, "--ends", "drop", "pad", "--markdown", "--jobs", "2"])
     out = capsys.readouterr().out
@@ -141,6 +141,8 @@ def test_what_is_recorded_is_not_explored_again(
     again = capsys.readouterr().out
 
     assert status == 0
+    assert "batches, drop, none: " in part
+    assert "1 of 2 cases are left" in part
     assert "batches, pad, none: " in out
     assert "batches, drop, none: " not in out
     lines = read_lines(record)
