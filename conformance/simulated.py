@@ -5,12 +5,20 @@ random ones of any case, `replay` shows a printed schedule again, `cost` prints 
 """
 
 import argparse
+import contextlib
+import functools
 import random
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 
+from conformance import simulated_cost
 from conformance.simulated_cases import ENDS, FAULTS, Case
-from conformance.simulated_cost import Service, cost, table
+from conformance.simulated_cost import Service, cost
+from conformance.simulated_table import Explored, add, read, table
 from harness.exploration import Exploration, Found
 from harness.folding import explore_folded
 from harness.simulation import Drawn, Fault, Simulation
@@ -100,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "cost":
         service = Service(options.request_ms / 1e3, options.byte_ns / 1e9, options.latency_ms / 1e3)
         costs = [cost(n, service, decisions=options.decisions) for n in options.ranks]
-        print(table(costs))
+        print(simulated_cost.table(costs))
         return 0
     cases = [
         Case(
@@ -111,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             at=at,
             tails=options.tails,
             listing=options.listing,
+            most_ahead=options.most_ahead,
         )
         for ends in options.ends or ENDS
         for fault in options.fault or FAULTS
@@ -128,12 +137,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
-    status = 0
-    for case in cases:
-        words, found = explore(case, fold=options.fold, most_states=options.most_states)
-        print(words, flush=True)
-        status = max(status, int(bool(found.wrong)))
-    return status
+    known = read(options.record) if options.record else {}
+    due = [case for case in cases if case.name not in known]
+    run = functools.partial(_explored, fold=options.fold, most_states=options.most_states)
+    began_s = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        results: Iterator[tuple[str, Explored]] = map(run, due)
+        if options.jobs > 1:
+            pool = ProcessPoolExecutor(
+                options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1
+            )
+            stack.callback(pool.shutdown, cancel_futures=True)
+            results = pool.map(run, due)
+        for case, (words, line) in zip(due, results, strict=True):
+            known[case.name] = line
+            print(words, flush=True)
+            if options.record:
+                add(options.record, line)
+            if time.monotonic() - began_s > 60 * options.minutes:
+                break
+    lines = [known[case.name] for case in cases if case.name in known]
+    if len(lines) < len(cases):
+        print(f"{len(cases) - len(lines)} of {len(cases)} cases are left")
+    if options.markdown:
+        print(f"\n{table(lines)}")
+    return int(any(line.wrong for line in lines))
+
+
+def _explored(case: Case, *, fold: bool, most_states: float) -> tuple[str, Explored]:
+    began_s = time.process_time()
+    words, found = explore(case, fold=fold, most_states=most_states)
+    return words, Explored.of(case, found, time.process_time() - began_s)
 
 
 def _draw(cases: Sequence[Case], options: argparse.Namespace) -> int:
@@ -163,8 +197,19 @@ def _parser() -> argparse.ArgumentParser:
             "--tails", action="store_true", help="sources may end with a short batch"
         )
         command.add_argument("--listing", action="store_true", help="reports may come together")
+        command.add_argument(
+            "--most-ahead", type=int, default=2, help="batches that may be held, if 2 are too few"
+        )
         if name == "explore":
             command.add_argument("--most-states", type=float, default=float("inf"))
+            command.add_argument("--jobs", type=int, default=1, help="cases at once")
+            command.add_argument(
+                "--minutes", type=float, default=float("inf"), help="begin no case after that"
+            )
+            command.add_argument("--markdown", action="store_true", help="a table at the end")
+            command.add_argument(
+                "--record", type=Path, help="a file of what is explored, which is not done again"
+            )
             command.add_argument(
                 "--fold", action="store_true", help="states of a process that are alike count once"
             )

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from conformance.simulated_rank import Script, Setting, SimulatedRank
+from conformance.simulated_rank import SimulatedRank
+from conformance.simulated_script import Script, Setting
 from harness.exploration import Exploration
 from harness.worlds import End
 from jaxiter.agreement import Terms
@@ -44,6 +45,7 @@ class Case:
         most_ahead: Batches that memory has room for.
         listing: Whether process 0 may also take in all reports that wait at once.
         reduce: Whether to look at one order only of moves that commute.
+        abridged: Whether to leave out what should change nothing but words: see `Setting`.
         machine: The class of the state machine.
     """
 
@@ -58,17 +60,32 @@ class Case:
     most_ahead: int = 2
     listing: bool = False
     reduce: bool = True
+    abridged: bool = True
     machine: type[Machine] = Machine
 
     @property
     def name(self) -> str:
         """What is peculiar to it, in short."""
-        where = "" if self.fault == "none" else f" of rank {self.at}"
-        tails = ", short tails" if self.tails else ""
-        return (
-            f"{self.ranks} ranks, up to {self.batches} batches{tails}, {self.ends}, "
-            f"{self.fault}{where}"
-        )
+        return f"{self.size}, {self.ends}, {self.what}"
+
+    @property
+    def size(self) -> str:
+        """All but the ends and the fault, in short."""
+        plain, more = Case(), ""
+        if self.tails:
+            more += ", short tails"
+        if self.listing:
+            more += ", listings"
+        if (ahead := (self.look_ahead, self.most_ahead)) != (plain.look_ahead, plain.most_ahead):
+            more += f", {ahead[0]} to {ahead[1]} ahead"
+        if self.prefetch != plain.prefetch:
+            more += f", {self.prefetch} on devices"
+        return f"{self.ranks} ranks, up to {self.batches} batches{more}"
+
+    @property
+    def what(self) -> str:
+        """The fault, and of which rank."""
+        return self.fault if self.fault == "none" else f"{self.fault} of rank {self.at}"
 
     def script(self, rank: int) -> Script:
         """Return what a process may do."""
@@ -97,6 +114,7 @@ class Case:
             look_ahead=self.look_ahead,
             most_ahead=self.most_ahead,
             abridged=abridged,
+            one_schema=abridged and self.fault != "schema",
             machine=self.machine,
         )
 
@@ -109,7 +127,7 @@ class Case:
         """Return all orders of events."""
         others = range(1, self.ranks)
         return Exploration(
-            self.members(abridged=True),
+            self.members(abridged=self.abridged),
             self.judge,
             # Within it, time-outs fire for the faults that need them, and for these only.
             limit_s=16.0 if self.fault in _LOSSES else 4.0,
@@ -150,7 +168,8 @@ def judge(case: Case, end: End) -> str:
     outcomes = _outcomes(those)
     if case.fault == "unplaced" and outcomes.get(case.at, ("",))[0] == "error":
         # What is decided cannot be taken back: the others may have got all of it, and the end.
-        outcomes = {i: o for i, o in outcomes.items() if i == case.at or o[0] != "end"}
+        ends = ("end", "", None), ("error", "UnevenError", None)
+        outcomes = {i: o for i, o in outcomes.items() if i == case.at or o not in ends}
     if len(set(outcomes.values())) > 1 and not _gave_up_on_stopped(case, outcomes):
         return f"outcomes differ: {outcomes}"
     counts = {index: rank.machine.taken for index, rank in those.items()}

@@ -5,171 +5,19 @@ moves on only after the engine has notified that condition, so a wake-up that is
 """
 
 import functools
-import threading
-from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
+from conformance.simulated_engine import SimulatedEngine, key_of, snapshot, wordless
+from conformance.simulated_script import SCHEMA, Script, Setting
 from harness.simulation import Letter, Post
-from jaxiter.agreement import Terms
-from jaxiter.deciding import Timing
-from jaxiter.engine import Engine
 from jaxiter.errors import Note
 from jaxiter.messages import Decision, Hello, Report
 from jaxiter.protocol import Machine
 
-SCHEMA = "s"
-
 _report = functools.lru_cache(1 << 16)(Report.parse)
 _decision = functools.lru_cache(1 << 12)(Decision.parse)
-
-
-@dataclass(frozen=True)
-class Script:
-    """What the source and the consumer of one process may do. Where several are possible, any.
-
-    Attributes:
-        ends: (full batches, rows of a last short one): where the source may be exhausted.
-        fails: Positions of batches instead of which the source may raise.
-        hangs: Positions of batches that the source may never give.
-        leaves: Numbers of batches after which the consumer may leave its loop.
-        stays: Whether the consumer may also go on where it may leave.
-        stuck: Positions of batches whose step may never be over.
-        unplaced: Positions of batches that cannot be put on a device.
-        schemas: (position, schema) wherever the schema changes.
-        agreed: Options that must be the same on all processes.
-        row_set: Which rows it holds; None: its own.
-        checksums: What checksums of its rows begin with; None if there are none.
-        absent: It never calls iter().
-    """
-
-    ends: frozenset[tuple[int, int]] = frozenset({(0, 0)})
-    fails: frozenset[int] = frozenset()
-    hangs: frozenset[int] = frozenset()
-    leaves: frozenset[int] = frozenset()
-    stays: bool = True
-    stuck: frozenset[int] = frozenset()
-    unplaced: frozenset[int] = frozenset()
-    schemas: tuple[tuple[int, str], ...] = ()
-    agreed: tuple[tuple[str, Any], ...] = ()
-    row_set: int | None = None
-    checksums: str | None = None
-    absent: bool = False
-
-    def schema(self, position: int) -> str:
-        """Return the schema of the batch at `position`."""
-        return max(((p, s) for p, s in self.schemas if p <= position), default=(0, SCHEMA))[1]
-
-    def checksum(self, position: int) -> str | None:
-        """Return the checksum of the rows of the batch at `position`."""
-        return None if self.checksums is None else f"{self.checksums}{position}"
-
-    @functools.cached_property
-    def furthest(self) -> int:
-        """The position at which the source must have come to its end at the latest."""
-        places = [full for full, _ in self.ends] + list(self.fails) + list(self.hangs)
-        return max(places, default=0)
-
-    def at_source(self, position: int) -> list[str]:
-        """Return what the source may do when asked for the batch at `position`."""
-        found = ["batch"] if position < self.furthest else []
-        found += [f"end {rows}" for full, rows in sorted(self.ends) if full == position]
-        if position in self.fails:
-            found.append("fail")
-        if position in self.hangs:
-            found.append("hang")
-        return found
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is the same for all processes of a simulation.
-
-    Attributes:
-        terms: Options.
-        timing: Seconds; powers of 2, so that sums of them are exact.
-        prefetch: Batches on devices ahead of the consumer.
-        look_ahead: Batches that may be held at the start.
-        most_ahead: Batches that memory has room for.
-        abridged: Leave out of reports what changes nothing but the words of warnings and the
-            deletion of keys: how many batches the consumer has taken (unless it left), how many
-            decisions are read, and whether the buffer is full.
-        machine: The class of the state machine; another one shows that faults of it are found.
-    """
-
-    terms: Terms
-    timing: Timing
-    prefetch: int = 2
-    look_ahead: int = 2
-    most_ahead: int = 16
-    abridged: bool = False
-    machine: type[Machine] = Machine
-
-
-class _Bell(threading.Condition):
-    """A condition that remembers that it was notified; nobody waits for it in a thread."""
-
-    rung = False
-
-    def notify(self, n: int = 1) -> None:  # noqa: ARG002
-        self.rung = True
-
-    def notify_all(self) -> None:
-        self.rung = True
-
-
-class _Engine(Engine):
-    """The engine, with a clock that is set and conditions that remember."""
-
-    room: _Bell
-    grants: _Bell
-    ready: _Bell
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine, "", sends=True)
-        self.room, self.grants, self.ready = _Bell(), _Bell(), _Bell()
-        self.now = 0.0
-        self.clock = lambda: self.now
-        self.texts: list[str] = []  # of the log
-        self.aborted = False
-
-    def log(self, level: int, message: str, error: BaseException | None = None) -> None:  # noqa: ARG002
-        self.texts.append(message)
-
-    def _abort(self, message: str) -> None:
-        self.texts.append(message)
-        self.aborted = True
-
-    def copy(self) -> "_Engine":
-        twin = object.__new__(_Engine)
-        vars(twin).update(vars(self))
-        twin.clock = lambda: twin.now
-        twin.outbox = deque(self.outbox)
-        twin.texts = []
-        twin._logs = []
-        twin._machine = snapshot(self._machine)
-        return twin
-
-    @property
-    def machine(self) -> Machine:
-        return self._machine
-
-
-T = TypeVar("T")
-
-
-def snapshot(state: T) -> T:
-    """Return a copy of a state machine that shares what does not change."""
-    twin = object.__new__(type(state))
-    content = vars(twin)
-    content.update(vars(state))
-    for name in [name for name, value in content.items() if type(value) is list]:
-        content[name] = content[name].copy()
-    for name in ("_decider", "_aftermath"):
-        if content.get(name) is not None:
-            content[name] = snapshot(content[name])
-    return twin
 
 
 Consumer = Literal[
@@ -182,7 +30,7 @@ _IN_LOOP = ("busy", "napping", "waiting", "placing", "again")
 class _Threads:
     """Where the threads of one process stand. A move of one that `waits` is not possible."""
 
-    reader: Literal["new", "asking", "waits", "hung", "over"] = "new"
+    reader: Literal["new", "asking", "waits", "rests", "rested", "hung", "over"] = "new"
     placer: Literal["waits", "woken", "placing", "over"] = "waits"
     consumer: Consumer = "busy"
     woken: bool = False  # the consumer, to find a batch or the end
@@ -218,7 +66,7 @@ class SimulatedRank:
         self.threads = _Threads()
         self.delivered: list[tuple[int, str]] = []
         self.ended_at_s = 0.0
-        self.engine = _Engine(machine)
+        self.engine = SimulatedEngine(machine)
         self._queue: tuple[tuple[int, str], ...] = ()  # on devices: rows and schema
 
     @property
@@ -272,6 +120,8 @@ class SimulatedRank:
             return ()
         if threads.reader == "asking":
             found += self.script.at_source(threads.held)
+        elif threads.reader == "rested":
+            found += ["rest", "rest short"]
         if threads.placer in ("woken", "placing"):
             found.append("claim" if threads.placer == "woken" else "place")
         if threads.consumer == "busy":
@@ -280,7 +130,7 @@ class SimulatedRank:
             found.append("put")
         elif threads.consumer in ("napping", "again") or threads.woken:
             found.append("look")
-        if self.process == 0 and self.engine.outbox:
+        if self.engine.outbox:
             found.append("write")
         return found
 
@@ -303,6 +153,8 @@ class SimulatedRank:
             self.machine.quick = detail == "soon"
             self.engine.ahead = not self.machine.quick
             self._next(now)
+        elif name == "rest":
+            self._rest(now, short=bool(detail))
         else:
             getattr(self, f"_{name}")(now)
         return self._after(now)
@@ -370,9 +222,11 @@ class SimulatedRank:
                 if position == 0:
                     machine.memory_fits(self.setting.most_ahead)
                 machine.batch_ready(script.schema(position), script.checksum(position))
+                threads.reader = "waits" if machine.has_room else "rests"
                 if not machine.has_room:
+                    if machine.quick:
+                        machine.look_further()
                     engine.poll()
-                threads.reader = "waits"
                 engine.room.rung = True  # it looks before it waits
             elif name == "fail":
                 threads.source = name
@@ -384,6 +238,19 @@ class SimulatedRank:
                 machine.memory_fits(self.setting.most_ahead)
                 schema = script.schema(position) if rows else None
                 machine.source_ended(rows, schema, script.checksum(position))
+
+    @property
+    def _may_look_further(self) -> bool:
+        machine = self.machine
+        return machine.look_ahead < machine._most_ahead
+
+    def _rest(self, now: float, *, short: bool) -> None:
+        """Let the reader go on after a rest; if it was short, more should be held."""
+        self.engine.now = now
+        with self.engine as machine:
+            if short:
+                machine.look_further()
+            self.threads.reader = "asking"
 
     @property
     def _placing(self) -> bool:
@@ -453,6 +320,8 @@ class SimulatedRank:
         if self.setting.terms.ends != "pad" or not threads.source.startswith("end"):
             threads.wrong = f"batch {position} is delivered, and not held"
             return 0, ""
+        if self.setting.one_schema:
+            return 0, SCHEMA
         return 0, machine.padding_schema(position)
 
     def _next(self, now: float) -> None:
@@ -539,7 +408,7 @@ class SimulatedRank:
         self.ended_at_s = now
 
     def _write(self, now: float) -> None:
-        """Let the sender of process 0 write a decision; what it says is sent by `_after`."""
+        """Let the sender write what is to be sent; `_after` returns it."""
         self.engine.now = now
         self._written = self.engine.outbox.popleft()
         if isinstance(self._written, Decision) and self._written.final is not None:
@@ -554,11 +423,13 @@ class SimulatedRank:
         engine, threads, machine = self.engine, self.threads, self.machine
         stopped = engine.stopping or machine.final is not None
         if engine.room.rung:
-            if threads.reader not in ("new", "waits"):
+            if threads.reader not in ("new", "waits", "rests"):
                 pass
             elif stopped:
                 threads.reader = "over"
-            elif machine.has_room if threads.reader == "waits" else machine.started:
+            elif threads.reader == "rests" and machine.has_room and self._may_look_further:
+                threads.reader = "rested"
+            elif machine.started if threads.reader == "new" else machine.has_room:
                 threads.reader = "asking"
         if engine.grants.rung and threads.placer == "waits":
             ready = machine.placed < machine.granted
@@ -577,89 +448,42 @@ class SimulatedRank:
             self.ended_at_s = now
         posts: list[Post] = []
         if self._written is not None:
-            posts.append((None, self._written.text()))
+            posts.append((0 if self.process else None, self._text(self._written)))
             self._written = None
-        if self.process:
-            # Each is a message of its own: when it is read, is for the schedule to say.
-            posts += [(0, self._text(message)) for message in engine.outbox]
-            engine.outbox.clear()
         return posts
 
     def _text(self, message: Report | Decision) -> str:
-        if self.setting.abridged and isinstance(message, Report):
-            standing = message.standing
-            if not standing.left:
-                standing = replace(standing, taken=0)
-            message = replace(message, standing=standing, seen=0, full=False)
-        return message.text()
+        return self._abridged(message).text()
+
+    def _abridged(self, message: Report | Decision) -> Report | Decision:
+        """Leave out what the setting says."""
+        if isinstance(message, Decision):
+            if self.setting.one_schema and message.schemas:
+                message = replace(message, schemas=())
+            if self.setting.abridged and message.final is not None:
+                error = wordless(message.final.error)
+                message = replace(message, final=replace(message.final, error=error, dropped=0))
+            return message
+        standing = message.standing
+        if self.setting.one_schema:  # said again, so that no report builds on an earlier one
+            standing = replace(standing, schemas=tuple(self.machine._schemas))
+        if not self.setting.abridged:
+            return replace(message, standing=standing)
+        if not standing.left:
+            standing = replace(standing, taken=0)
+        standing = replace(standing, error=wordless(standing.error))
+        return replace(message, standing=standing, seen=0, full=False)
 
     def key(self, now: float) -> Hashable:
         """Return what its further behaviour depends on."""
         engine = self.engine
+        threads = self.threads
+        if self.setting.abridged and threads.error is not None:
+            threads = replace(threads, error=wordless(threads.error))
         return (
-            tuple(vars(self.threads).values()),
+            tuple(vars(threads).values()),
             self._queue,
-            tuple(engine.outbox) if self.process == 0 else (),
+            tuple(map(self._text, engine.outbox)),
             (engine.untold, engine.stopping, engine.ahead, engine.full),
-            key_of(self.machine, now, self.setting.timing),
+            key_of(self.machine, now, self.setting),
         )
-
-
-_TIMES = frozenset(
-    {
-        "_waiting_since",
-        "_away_since",
-        "_heard_at",
-        "_sent_at",
-        "_news_since",
-        "_wake_at",
-        "_looked_at",
-        "_since",
-        "_advanced_at",
-        "_spoke_at",
-    }
-)  # attributes of the machine and its parts that are points in time
-_FOR_LOSSES = frozenset({"_away_since"})  # used with `abort_on_loss` alone
-_SAME = frozenset({"_hello", "_hellos", "_timing", "_options"})  # never change, or follow
-
-
-def key_of(state: object, now: float, timing: Timing) -> Hashable:
-    """Return what distinguishes a state machine from others in its further behaviour.
-
-    Two equal ones at different times are the same: points in time count from `now`. An attribute
-    that is not known here counts as it is, so that none is overlooked.
-
-    Args:
-        state: The machine, or a part of it.
-        now: Seconds.
-        timing: Of the machine.
-    """
-    longest_s = 4 * timing.timeout_s  # longer ago is all the same
-    found: list[Hashable] = []
-    for name, value in vars(state).items():
-        if name in _SAME or (name in _FOR_LOSSES and not timing.abort_on_loss):
-            continue
-        if name in _TIMES:
-            if name == "_heard_at" and isinstance(value, list) and not timing.abort_on_loss:
-                continue  # of the other processes: words of warnings
-            if isinstance(value, list):
-                found.append(tuple(_ago(moment, now, longest_s) for moment in value))
-            else:
-                found.append(_ago(value, now, longest_s))
-        elif name == "_seen":
-            found.append(value > 0)  # how many, matters to the deletion of keys alone
-        elif name == "_sent":
-            found.append(None if value is None else (value.standing, value.waited_s > 0))
-        elif name == "_reports":
-            continue  # what they said counts; the rest is for words of warnings
-        elif name in ("_decider", "_aftermath"):
-            found.append(None if value is None else key_of(value, now, timing))
-        else:
-            found.append(tuple(value) if isinstance(value, list) else value)
-    return tuple(found)
-
-
-def _ago(moment: float | None, now: float, longest_s: float) -> float | None:
-    if moment is None:
-        return None
-    return round(min(now - moment, longest_s), 6)

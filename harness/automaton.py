@@ -62,18 +62,14 @@ class Automaton:
     Args:
         upkeep: Moves that a rank which waits makes as well, again and again.
         judged: Whether a judge may look at states in which it is not finished.
-        early: Whether time may pass although it has a move.
     """
 
-    def __init__(
-        self, upkeep: Iterable[str] = (), *, judged: bool = False, early: bool = False
-    ) -> None:
+    def __init__(self, upkeep: Iterable[str] = (), *, judged: bool = False) -> None:
         self.states: list[State] = []
         self.steps: list[dict[Event, tuple[int, tuple[Post, ...]]]] = []
         self.steps_run = 0
         self._upkeep = frozenset(upkeep)
         self._judged = judged
-        self._early = early
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, rank: Explorable, now: float) -> int:
@@ -107,7 +103,7 @@ class Automaton:
         """Return what states of one group have in common."""
         state = self.states[number]
         judged = state.rank.outcome if state.finished or self._judged else None
-        wakes_s = None if state.moves and not self._early else state.wakes_s
+        wakes_s = None if state.moves else state.wakes_s
         return bool(state.moves), state.finished, state.listens, state.wrong, judged, wakes_s
 
     def make_all_moves(self) -> None:

@@ -94,7 +94,7 @@ class Exploration:
                 if not nexts:
                     ends += 1
                     outcomes.add(self.worlds.outcomes(world))
-                    wrong = self._wrong_at_end(world)
+                    wrong = self.wrong_at_end(world)
                     if wrong:
                         break
                 steps += len(nexts)
@@ -175,10 +175,11 @@ class Exploration:
         """Return what is wrong with a state; empty if nothing, or if more can happen there."""
         wrong = self.worlds.wrong(world)
         if not wrong and (self.worlds.over(world) or not self.worlds.successors(world)):
-            wrong = self._wrong_at_end(world)
+            wrong = self.wrong_at_end(world)
         return wrong
 
-    def _wrong_at_end(self, world: World) -> str:
+    def wrong_at_end(self, world: World) -> str:
+        """Return what is wrong with a state in which nothing more can happen; empty if nothing."""
         end = self.worlds.end(world)
         if end.unfinished:
             who = ", ".join(map(str, end.unfinished))

@@ -9,15 +9,23 @@ nothing is wrong with what groups may come to, nothing is with what ranks may. W
 wrong is looked for in the ranks themselves, and only told with a schedule of theirs.
 """
 
+import contextlib
+import gc
 import math
 import time
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
+import numpy as np
+
+from harness.arrays import Index, Integers
 from harness.automaton import alike
 from harness.exploration import Exploration, Found
+from harness.frontier import Frontier
 
-_FIRST = 4_000  # states of the first round; each round looks at more than twice as many
-_MORE = 3
+_FIRST = 200  # states of ranks of the first round
+_MORE = 1.5
+_AT_ONCE = 1 << 16  # states whose next ones are found together; more do not fit in a cache
 
 
 def explore_folded(exploration: Exploration, *, most_states: float = math.inf) -> Found:
@@ -28,11 +36,29 @@ def explore_folded(exploration: Exploration, *, most_states: float = math.inf) -
         the ranks, and short, though a shorter one may show the same.
     """
     began = time.perf_counter()
-    most = _FIRST
+    with _uncollected():
+        found = _in_rounds(exploration, most_states)
+    return replace(found, seconds=time.perf_counter() - began)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Do without the collector of cycles: it would look at all states again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _in_rounds(exploration: Exploration, most_states: float) -> Found:
     groups: list[list[int]] = [[] for _ in exploration.automata]
     while True:
         folded = exploration.grouped(groups)
-        found = folded.run(most_states=min(most, most_states))
+        known = sum(len(automaton.states) for automaton in exploration.automata)
+        found = sweep(folded, most_states, max(_FIRST, _MORE * known))
         if found.wrong:
             wrong, schedule = exploration.follow(folded, found.worlds)
             if wrong:
@@ -40,8 +66,80 @@ def explore_folded(exploration: Exploration, *, most_states: float = math.inf) -
         else:
             wrong = ""
         if wrong or found.complete or (not found.wrong and found.states >= most_states):
-            return replace(found, seconds=time.perf_counter() - began)
+            return found
         before, groups = groups, [alike(automaton) for automaton in exploration.automata]
         if found.wrong and groups == before:
             raise RuntimeError(f"groups are too coarse to tell whether this can be: {found.wrong}")
-        most *= _MORE
+
+
+def sweep(
+    exploration: Exploration, most_states: float = math.inf, most_of_ranks: float = math.inf
+) -> Found:
+    """Do what `Exploration.run` does, in arrays; of a way to what is wrong, the states alone.
+
+    Args:
+        exploration: What to look at.
+        most_states: Look no further after so many states.
+        most_of_ranks: Nor after so many states of single ranks.
+    """
+    began = time.perf_counter()
+    worlds = exploration.worlds
+    frontier = Frontier(worlds)
+    start = frontier.keys(np.array([worlds.start]).T)
+    seen = Index(len(start))
+    seen.numbers(start)
+    parents = [np.array([-1])]
+    outcomes: set[Hashable] = set()
+    steps = ends = done = depth = 0
+    wrong, at = "", -1
+    level = len(seen)  # where the states that are a step further begin
+    cut = False
+    while done < len(seen) and not wrong and not cut:
+        upto = min(level, done + _AT_ONCE)
+        states = frontier.worlds(seen.keys[:, done:upto])
+        of, after = frontier.successors(states)
+        final = np.flatnonzero(np.bincount(of, minlength=upto - done) == 0)
+        bad = frontier.wrong(states)[:1]
+        for position in sorted({*final.tolist(), *bad.tolist()}):
+            world = tuple(states[:, position].tolist())
+            wrong = worlds.wrong(world) or exploration.wrong_at_end(world)
+            ends += 1
+            outcomes.add(worlds.outcomes(world))
+            if wrong:
+                at = done + position
+                break
+        steps += len(of)
+        numbers = seen.numbers(frontier.keys(after))
+        fresh = np.empty(len(seen) - sum(map(len, parents)), np.int64)
+        new = numbers >= len(seen) - len(fresh)
+        fresh[numbers[new] - (len(seen) - len(fresh))] = done + of[new]
+        parents.append(fresh)
+        done = upto
+        if done == level:
+            level, depth = len(seen), depth + 1
+        of_ranks = sum(len(automaton.states) for automaton in exploration.automata)
+        cut = done < len(seen) and (len(seen) >= most_states or of_ranks >= most_of_ranks)
+    return Found(
+        len(seen),
+        steps,
+        ends,
+        depth,
+        not cut and not wrong,
+        wrong,
+        (),
+        sum(automaton.steps_run for automaton in exploration.automata),
+        time.perf_counter() - began,
+        frozenset(outcomes),
+        _way(frontier, seen, np.concatenate(parents), at),
+    )
+
+
+def _way(
+    frontier: Frontier, seen: Index, parents: Integers, at: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return the states that lead to one, without the start."""
+    way: list[int] = []
+    while at > 0:
+        way.insert(0, at)
+        at = int(parents[at])
+    return tuple(map(tuple, frontier.worlds(seen.keys[:, way]).T.tolist()))

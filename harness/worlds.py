@@ -1,9 +1,8 @@
 """What may happen next to a few ranks, from any state of all of them and of what is on its way.
 
 A state of the world is the state of each rank and what is on its way between them. Time passes only
-when no rank can move and no message is on its way, or `early` times before that. What a rank does
-depends on its own state alone, so each step of a rank is run once, however many worlds it is part
-of.
+when no rank can move and no message is on its way. What a rank does depends on its own state alone,
+so each step of a rank is run once, however many worlds it is part of.
 
 Of moves that commute only one order is looked at: in a state where some rank's next moves cannot be
 influenced by any other rank (it has a message from everyone who may send it one), only its moves
@@ -20,11 +19,11 @@ from typing import Self
 from harness.automaton import Automaton, Explorable, Groups
 from harness.simulation import Post
 
-# State of each rank; content of each channel; quiet time; early steps left.
+# State of each rank; content of each channel; quiet time.
 World = tuple[int, ...]
 QUANTUM_S = 1 / 1024  # steps of the clock are whole multiples, so that sums of them are exact
-_DEAD = -1
-_STOPPED, _HAS_STOPPED, _FLAGS = 1, 2, 3  # a rank's state is its number, times 4, and these
+DEAD = -1
+STOPPED, HAS_STOPPED, FLAGS = 1, 2, 3  # a rank's state is its number, times 4, and these
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,18 @@ class Worlds:
         dies: Ranks that may die at any point.
         stops: Ranks that may stop once, at any point, and go on at any later one in the first half
             of `limit_s`, or never.
-        early: How often time may pass although something else could happen.
         gatherers: Ranks that may take all messages that wait for them at once.
         senders: For each rank, who may ever send to it; all others if not given.
         reduce: Whether to look at one order only of moves that commute.
 
     Attributes:
+        count: Of ranks.
+        limit: `limit_s`, in quanta.
+        channel: The position in a state of what is on its way from one rank to another.
+        into: For each rank, who may send to it, and that position.
+        reduces: As `reduce`.
         automata: What each rank may do.
+        groups: The same, of groups of its states.
         start: The first state.
     """
 
@@ -81,28 +85,24 @@ class Worlds:
         upkeep: Iterable[str] = (),
         dies: Iterable[int] = (),
         stops: Iterable[int] = (),
-        early: int = 0,
         gatherers: Iterable[int] = (),
         senders: Mapping[int, Iterable[int]] | None = None,
         reduce: bool = True,
     ) -> None:
-        count = self._count = len(ranks)
+        count = self.count = len(ranks)
         everyone = range(count)
         allowed = {r: set(senders[r] if senders else everyone) - {r} for r in everyone}
-        self._limit = round(limit_s / QUANTUM_S)
-        self._dies, self._stops = frozenset(dies), frozenset(stops)
-        self._gatherers = frozenset(gatherers)
-        self._reduce = reduce and not early
+        self.limit = round(limit_s / QUANTUM_S)
+        self.dies, self.stops = frozenset(dies), frozenset(stops)
+        self.gatherers = frozenset(gatherers)
+        self.reduces = reduce
         self._pairs = [(s, r) for r in everyone for s in sorted(allowed[r])]
-        self._channel = {pair: count + i for i, pair in enumerate(self._pairs)}
-        self._into = [[(s, self._channel[s, r]) for s in sorted(allowed[r])] for r in everyone]
+        self.channel = {pair: count + i for i, pair in enumerate(self._pairs)}
+        self.into = [[(s, self.channel[s, r]) for s in sorted(allowed[r])] for r in everyone]
         self._clock = count + len(self._pairs)
-        self.automata = [
-            Automaton(upkeep, judged=index in self._stops, early=early > 0) for index in everyone
-        ]
+        self.automata = [Automaton(upkeep, judged=index in self.stops) for index in everyone]
         self._contents: list[tuple[str, ...]] = [()]
         self._content_ids: dict[tuple[str, ...], int] = {(): 0}
-        self._early = early
         self._starts: list[int] = []
         self._sent_first: list[tuple[int, Sequence[Post]]] = []
         for index, rank in enumerate(ranks):
@@ -124,15 +124,14 @@ class Worlds:
     def unreduced(self) -> Self:
         """Return the same, with every order of moves that commute."""
         twin = copy.copy(self)
-        twin._reduce = False
+        twin.reduces = False
         return twin
 
     def _group(self, groups: Sequence[Sequence[int]]) -> None:
-        self._groups = [Groups(a, of) for a, of in zip(self.automata, groups, strict=True)]
-        world = [0] * (self._clock + 2)
-        world[-1] = self._early
+        self.groups = [Groups(a, of) for a, of in zip(self.automata, groups, strict=True)]
+        world = [0] * (self._clock + 1)
         for index, start in enumerate(self._starts):
-            world[index] = self._groups[index].of(start) << 2
+            world[index] = self.groups[index].of(start) << 2
         for index, posts in self._sent_first:
             self._post(world, index, posts)
         self.start: World = tuple(world)
@@ -141,32 +140,32 @@ class Worlds:
         """Return each event that may come next, by name, and the state that it leads to."""
         own: list[list[tuple[str, World]]] = []
         moving = silent = False
-        for index in range(self._count):
+        for index in range(self.count):
             state = world[index]
             events: list[tuple[str, World]] = []
-            if state != _DEAD and not state & _STOPPED:
+            if state != DEAD and not state & STOPPED:
                 events, silent = self._events(world, index)
-                if events or self._groups[index].state(state >> 2).moves:
+                if events or self.groups[index].state(state >> 2).moves:
                     moving = True
-                    if events and self._reduce and self._is_alone(world, index, silent):
+                    if events and self.reduces and self._is_alone(world, index, silent):
                         return events + self._faults(world, index)
             own.append(events)
-        if moving and self._reduce and not self._gatherers:
+        if moving and self.reduces and not self.gatherers:
             chosen: Iterable[int] = self._persistent(world, own)
         else:
-            chosen = range(self._count)
+            chosen = range(self.count)
         found: list[tuple[str, World]] = []
         for index in chosen:
             found += own[index]
             found += self._faults(world, index)
         found += self._goes_on(world)
-        if not moving or world[-1]:
-            found += self._wait(world, early=moving)
+        if not moving:
+            found += self._wait(world)
         return found
 
     def _events(self, world: World, index: int) -> tuple[list[tuple[str, World]], bool]:
         """Return what a rank may do next, and whether it sends nothing with that."""
-        groups, group = self._groups[index], world[index] >> 2
+        groups, group = self.groups[index], world[index] >> 2
         found: list[tuple[str, World]] = []
         silent = True
         for move in groups.moves(group):
@@ -176,17 +175,17 @@ class Worlds:
             after = list(world)
             if move.counts:
                 after[self._clock] = 0
-            after[index] = move.to << 2 | world[index] & _FLAGS
+            after[index] = move.to << 2 | world[index] & FLAGS
             if move.posts:
                 self._post(after, index, move.posts)
             found.append((f"{index} {move.name}", tuple(after)))
         if groups.state(group).listens:
-            for sender, channel in self._into[index]:
+            for sender, channel in self.into[index]:
                 if world[channel]:
                     events, sent = self._hear(world, index, [(sender, channel)])
                     silent = silent and not sent
                     found += events
-            if index in self._gatherers:
+            if index in self.gatherers:
                 found += self._gather(world, index)
         return found, silent
 
@@ -195,18 +194,18 @@ class Worlds:
 
         For each of them, everyone who may send it something first, and has not, is one of them.
         """
-        best: set[int] = set(range(self._count))
-        for first in range(self._count):
+        best: set[int] = set(range(self.count))
+        for first in range(self.count):
             if not own[first]:
                 continue
             chosen, todo = {first}, [first]
             while todo:
                 index = todo.pop()
                 state = world[index]
-                if state == _DEAD or not self._groups[index].state(state >> 2).listens:
+                if state == DEAD or not self.groups[index].state(state >> 2).listens:
                     continue
-                for sender, channel in self._into[index]:
-                    if not world[channel] and world[sender] != _DEAD and sender not in chosen:
+                for sender, channel in self.into[index]:
+                    if not world[channel] and world[sender] != DEAD and sender not in chosen:
                         chosen.add(sender)
                         todo.append(sender)
             if len(chosen) < len(best):
@@ -217,36 +216,36 @@ class Worlds:
         """Return a state for a judge."""
         return End(
             tuple(
-                None if state == _DEAD else self._groups[index].state(state >> 2).rank
-                for index, state in enumerate(world[: self._count])
+                None if state == DEAD else self.groups[index].state(state >> 2).rank
+                for index, state in enumerate(world[: self.count])
             ),
-            frozenset(r for r in range(self._count) if world[r] != _DEAD and world[r] & _STOPPED),
+            frozenset(r for r in range(self.count) if world[r] != DEAD and world[r] & STOPPED),
             world[self._clock] * QUANTUM_S,
         )
 
     def over(self, world: World) -> bool:
         """Whether no rank has anything left to do."""
-        for_good = world[self._clock] > self._limit // 2
+        for_good = world[self._clock] > self.limit // 2
         return all(
-            state == _DEAD
-            or (for_good if state & _STOPPED else self._groups[index].state(state >> 2).finished)
-            for index, state in enumerate(world[: self._count])
+            state == DEAD
+            or (for_good if state & STOPPED else self.groups[index].state(state >> 2).finished)
+            for index, state in enumerate(world[: self.count])
         )
 
     def outcomes(self, world: World) -> Hashable:
         """Return what has come of each rank; None for one that died or stopped."""
         return tuple(
             None
-            if state == _DEAD or state & _STOPPED
-            else self._groups[index].state(state >> 2).rank.outcome
-            for index, state in enumerate(world[: self._count])
+            if state == DEAD or state & STOPPED
+            else self.groups[index].state(state >> 2).rank.outcome
+            for index, state in enumerate(world[: self.count])
         )
 
     def wrong(self, world: World) -> str:
         """Return what must never be, and is; empty if nothing."""
-        for index, state in enumerate(world[: self._count]):
-            if state != _DEAD and self._groups[index].state(state >> 2).wrong:
-                return f"rank {index}: {self._groups[index].state(state >> 2).wrong}"
+        for index, state in enumerate(world[: self.count]):
+            if state != DEAD and self.groups[index].state(state >> 2).wrong:
+                return f"rank {index}: {self.groups[index].state(state >> 2).wrong}"
         return ""
 
     def describe(self, world: World) -> str:
@@ -259,32 +258,37 @@ class Worlds:
         lines += [
             f"  on its way from {s} to {r}: {text}"
             for s, r in self._pairs
-            for text in self._contents[world[self._channel[s, r]]]
+            for text in self._contents[world[self.channel[s, r]]]
         ]
         return "\n".join([f"  {end.quiet_s:g} virtual seconds after the last move", *lines])
 
     def seen_as(self, grouped: Self, world: World) -> World:
         """Return the state of the groups of a state of single states."""
         numbers = [
-            state if state == _DEAD else grouped._groups[index].of(state >> 2) << 2 | state & _FLAGS
-            for index, state in enumerate(world[: self._count])
+            state if state == DEAD else grouped.groups[index].of(state >> 2) << 2 | state & FLAGS
+            for index, state in enumerate(world[: self.count])
         ]
-        return (*numbers, *world[self._count :])
+        return (*numbers, *world[self.count :])
 
     def _post(self, world: list[int], sender: int, posts: Sequence[Post]) -> None:
         for to, text in posts:
-            for receiver in range(self._count) if to is None else (to,):
-                channel = self._channel.get((sender, receiver))
-                if channel is None or world[receiver] == _DEAD:
+            for receiver in range(self.count) if to is None else (to,):
+                channel = self.channel.get((sender, receiver))
+                if channel is None or world[receiver] == DEAD:
                     continue
-                world[channel] = self._content((*self._contents[world[channel]], text))
+                world[channel] = self.content((*self._contents[world[channel]], text))
 
-    def _content(self, texts: tuple[str, ...]) -> int:
+    def content(self, texts: tuple[str, ...]) -> int:
+        """Return the number of what is on its way in a channel; 0 is nothing."""
         number = self._content_ids.get(texts)
         if number is None:
             number = self._content_ids[texts] = len(self._contents)
             self._contents.append(texts)
         return number
+
+    def texts(self, content: int) -> tuple[str, ...]:
+        """Return what is on its way, first things first."""
+        return self._contents[content]
 
     def _hear(
         self, world: World, index: int, channels: Sequence[tuple[int, int]], *, all_: bool = False
@@ -295,20 +299,20 @@ class Worlds:
             texts = self._contents[world[channel]]
             taken = len(texts) if all_ else 1
             letters += [(sender, text) for text in texts[:taken]]
-            heard[channel] = self._content(texts[taken:])
+            heard[channel] = self.content(texts[taken:])
         event = f"{index} hears {'all' if all_ else channels[0][0]}"
         found: list[tuple[str, World]] = []
         sent = False
-        for group, posts in self._groups[index].after(world[index] >> 2, tuple(letters)):
+        for group, posts in self.groups[index].after(world[index] >> 2, tuple(letters)):
             after = list(heard)
-            after[index] = group << 2 | world[index] & _FLAGS
+            after[index] = group << 2 | world[index] & FLAGS
             self._post(after, index, posts)
             sent = sent or bool(posts)
             found.append((event, tuple(after)))
         return found, sent
 
     def _gather(self, world: World, index: int) -> list[tuple[str, World]]:
-        channels = [(s, channel) for s, channel in self._into[index] if world[channel]]
+        channels = [(s, channel) for s, channel in self.into[index] if world[channel]]
         if sum(len(self._contents[world[channel]]) for _, channel in channels) < 2:
             return []
         return self._hear(world, index, channels, all_=True)[0]
@@ -319,70 +323,67 @@ class Worlds:
         That is so if it has a message from everyone who may still send it one, and if nothing that
         it may send now could be gathered together with other messages, or not.
         """
-        if index in self._gatherers or (self._gatherers and not silent):
+        if index in self.gatherers or (self.gatherers and not silent):
             return False
-        if not self._groups[index].state(world[index] >> 2).listens:
+        if not self.groups[index].state(world[index] >> 2).listens:
             return True
-        return all(
-            world[channel] or world[sender] == _DEAD for sender, channel in self._into[index]
-        )
+        return all(world[channel] or world[sender] == DEAD for sender, channel in self.into[index])
 
     def _faults(self, world: World, index: int) -> list[tuple[str, World]]:
         state = world[index]
         found: list[tuple[str, World]] = []
-        if state == _DEAD or state & _STOPPED or self._groups[index].state(state >> 2).finished:
+        if state == DEAD or state & STOPPED or self.groups[index].state(state >> 2).finished:
             return found
-        if index in self._dies:
+        if index in self.dies:
             after = list(world)
-            after[index] = _DEAD
-            for _, channel in self._into[index]:
+            after[index] = DEAD
+            for _, channel in self.into[index]:
                 after[channel] = 0
             found.append((f"{index} dies", tuple(after)))
-        if index in self._stops and not state & _HAS_STOPPED:
+        if index in self.stops and not state & HAS_STOPPED:
             after = list(world)
-            after[index] = state | _STOPPED | _HAS_STOPPED
+            after[index] = state | STOPPED | HAS_STOPPED
             found.append((f"{index} stops", tuple(after)))
         return found
 
     def _goes_on(self, world: World) -> list[tuple[str, World]]:
         found: list[tuple[str, World]] = []
-        if world[self._clock] > self._limit // 2:
+        if world[self._clock] > self.limit // 2:
             return found
-        for index in self._stops:
+        for index in self.stops:
             state = world[index]
-            if state != _DEAD and state & _STOPPED:
+            if state != DEAD and state & STOPPED:
                 after = list(world)
-                after[index] = state & ~_STOPPED
+                after[index] = state & ~STOPPED
                 found.append((f"{index} goes on", tuple(after)))
         return found
 
-    def _wait(self, world: World, *, early: bool) -> list[tuple[str, World]]:
+    def _wait(self, world: World) -> list[tuple[str, World]]:
         """Let time pass until some rank wants to look at the clock."""
         wakes = [
-            self._groups[index].state(state >> 2).wakes_s
-            for index, state in enumerate(world[: self._count])
-            if state != _DEAD and not state & _STOPPED
+            self.groups[index].state(state >> 2).wakes_s
+            for index, state in enumerate(world[: self.count])
+            if state != DEAD and not state & STOPPED
         ]
         first_s = min(wakes, default=math.inf)
         if first_s == math.inf:
             return []
         quanta = max(1, math.ceil(first_s / QUANTUM_S))
-        if world[self._clock] + quanta > self._limit:
+        if world[self._clock] + quanta > self.limit:
             return []
         waited = list(world)
         waited[self._clock] += quanta
-        waited[-1] -= early
         worlds = [waited]
-        for index, state in enumerate(world[: self._count]):
-            if state == _DEAD:
+        for index, state in enumerate(world[: self.count]):
+            if state == DEAD:
                 continue
-            how = "stand" if state & _STOPPED else "wait"
-            results = self._groups[index].after(state >> 2, (how, quanta * QUANTUM_S))
+            how = "stand" if state & STOPPED else "wait"
+            results = self.groups[index].after(state >> 2, (how, quanta * QUANTUM_S))
             branches = []
             for group, posts in results:
                 for before in worlds:
                     after = before if len(results) == 1 else list(before)
-                    after[index] = group << 2 | state & _FLAGS
+                    after[index] = group << 2 | state & FLAGS
                     self._post(after, index, posts)
                     branches.append(after)
             worlds = branches

@@ -7,7 +7,7 @@ import pytest
 
 from conformance.simulated import explore, told
 from conformance.simulated_cases import Case
-from conformance.simulated_rank import _Engine
+from conformance.simulated_engine import SimulatedEngine
 from jaxiter import agreement, deciding
 from jaxiter.agreement import Standing, Terms, Verdict
 from jaxiter.engine import Engine
@@ -51,13 +51,13 @@ def _waits_for_report(patch: pytest.MonkeyPatch) -> None:
 def _lost_wake_up(patch: pytest.MonkeyPatch) -> None:
     """The end does not wake a consumer that waits."""
 
-    def poll(self: _Engine) -> None:
+    def poll(self: SimulatedEngine) -> None:
         rung = self.ready.rung
         Engine.poll(self)
         if self.machine.final is not None:
             self.ready.rung = rung
 
-    patch.setattr(_Engine, "poll", poll)
+    patch.setattr(SimulatedEngine, "poll", poll)
 
 
 def _one_more(patch: pytest.MonkeyPatch) -> None:

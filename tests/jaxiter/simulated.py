@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from conformance.simulated_rank import SCHEMA, Script, Setting, SimulatedRank
+from conformance.simulated_rank import SimulatedRank
+from conformance.simulated_script import SCHEMA, Script, Setting
 from harness import simulation
 from harness.simulation import Drawn, Post
 from jaxiter.agreement import Terms

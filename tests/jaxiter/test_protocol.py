@@ -266,7 +266,7 @@ def test_replicated_rows_must_be_the_same(seed: int) -> None:
 def test_abort_ends_a_process_stuck_in_its_step(stuck_in: str) -> None:
     """With abort_on_loss, a process stuck in its own step is ended after the log named the peer."""
     at = 1 if stuck_in.endswith("after") else 0
-    of = [Plan(5, leave_at=1, step_s=0.1), Plan(5, stuck_at=at)]
+    of = [Plan(50, leave_at=1, step_s=0.1), Plan(50, stuck_at=at)]
     _, seen = simulate(of, "pad", 7, abort=True)
 
     assert seen[1].aborted
