@@ -10,7 +10,7 @@ import functools
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -103,13 +103,22 @@ def draw(case: Case, seed: int) -> tuple[str, list[tuple[float, int, str]]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the status is 1 if something is wrong, 2 for no such schedule."""
-    options = _parser().parse_args(arguments)
+    """Run the command.
+
+    Returns:
+        Its status: 1 if something is wrong, 3 if not all was looked at; 2 for no such schedule, as
+        for options that cannot be used.
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
     if options.command == "cost":
         service = Service(options.request_ms / 1e3, options.byte_ns / 1e9, options.latency_ms / 1e3)
         costs = [cost(n, service, decisions=options.decisions) for n in options.ranks]
         print(simulated_cost.table(costs))
         return 0
+    beyond = [at for at in options.at or () if at not in range(options.ranks)]
+    if beyond:
+        parser.error(f"--at {beyond[0]}: of {options.ranks} ranks the last is {options.ranks - 1}")
     cases = [
         Case(
             ranks=options.ranks,
@@ -161,7 +170,9 @@ def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
         print(f"{len(cases) - len(lines)} of {len(cases)} cases are left")
     if options.markdown:
         print(f"\n{table(lines)}")
-    return int(any(line.wrong for line in lines))
+    if any(line.wrong for line in lines):
+        return 1
+    return 0 if len(lines) == len(cases) and all(line.complete for line in lines) else 3
 
 
 def _explored(case: Case, *, fold: bool, most_states: float) -> tuple[str, Explored]:
@@ -186,23 +197,34 @@ def _draw(cases: Sequence[Case], options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m conformance.simulated", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    shows = argparse.ArgumentDefaultsHelpFormatter
     for name in ("explore", "draw", "replay"):
-        command = commands.add_parser(name)
-        command.add_argument("--ranks", type=int, default=2)
-        command.add_argument("--batches", type=int, default=1, help="of the longest source")
+        command = commands.add_parser(name, formatter_class=shows)
+        command.add_argument("--ranks", type=_from(2), default=2, help="processes")
+        command.add_argument("--batches", type=_from(0), default=1, help="of the longest source")
         command.add_argument("--ends", choices=ENDS, nargs="+", help="all, unless given")
         command.add_argument("--fault", choices=FAULTS, nargs="+", help="all, unless given")
-        command.add_argument("--at", type=int, nargs="+", help="its rank; first and last")
+        command.add_argument(
+            "--at",
+            type=int,
+            nargs="+",
+            help="the rank that has the fault; each of 0 and the last, unless given",
+        )
         command.add_argument(
             "--tails", action="store_true", help="sources may end with a short batch"
         )
         command.add_argument("--listing", action="store_true", help="reports may come together")
         command.add_argument(
-            "--most-ahead", type=int, default=2, help="batches that may be held, if 2 are too few"
+            "--most-ahead",
+            type=_from(1),
+            default=2,
+            help="batches that may be held, if 2 are too few",
         )
         if name == "explore":
-            command.add_argument("--most-states", type=float, default=float("inf"))
-            command.add_argument("--jobs", type=int, default=1, help="cases at once")
+            command.add_argument(
+                "--most-states", type=float, default=float("inf"), help="look at no more of a case"
+            )
+            command.add_argument("--jobs", type=_from(1), default=1, help="cases at once")
             command.add_argument(
                 "--minutes", type=float, default=float("inf"), help="begin no case after that"
             )
@@ -218,13 +240,29 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--runs", type=int, default=1000)
         if name == "replay":
             command.add_argument("--schedule", required=True, help="events, with ; between them")
-    command = commands.add_parser("cost")
-    command.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 64, 256, 1024, 4096])
-    command.add_argument("--decisions", type=int, default=100)
+    command = commands.add_parser("cost", formatter_class=shows)
+    command.add_argument(
+        "--ranks",
+        type=_from(2),
+        nargs="+",
+        default=[2, 4, 8, 16, 64, 256, 1024, 4096],
+        help="processes, a line of the table each",
+    )
+    command.add_argument("--decisions", type=_from(1), default=100, help="that let batches go")
     command.add_argument("--request-ms", type=float, default=0.28, help="of the service, each")
     command.add_argument("--byte-ns", type=float, default=1.0, help="of the service, in addition")
     command.add_argument("--latency-ms", type=float, default=0.1, help="to the service, one way")
     return parser
+
+
+def _from(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        return value
+
+    return number
 
 
 if __name__ == "__main__":

@@ -124,6 +124,35 @@ def test_the_command_explores_and_tells_how_much(capsys: pytest.CaptureFixture[s
     assert "all looked at" in out
 
 
+def test_an_exploration_that_is_cut_short_does_not_count_as_right() -> None:
+    """The status says that not all was looked at, of a case or of the cases."""
+    options = ["explore", "--fold", "--fault", "options", "absent", "--ends", "drop"]
+
+    assert main([*options, "--most-states", "5"]) == 3
+    assert main([*options, "--minutes", "0"]) == 3
+    assert main(options) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["explore", "--at", "5"], "--at 5: of 2 ranks the last is 1"),
+        (["explore", "--ranks", "1"], "--ranks: 1 is less than 2"),
+        (["cost", "--ranks", "4", "1"], "--ranks: 1 is less than 2"),
+        (["cost", "--decisions", "0"], "--decisions: 0 is less than 1"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is run that would look like an answer, or never end."""
+    with pytest.raises(SystemExit) as raised:
+        main(options)
+
+    assert raised.value.code == 2
+    assert words in capsys.readouterr().err
+
+
 def test_what_is_recorded_is_not_explored_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
