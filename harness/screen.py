@@ -11,8 +11,12 @@ from harness.stacks import fold, ranks_text, together
 if TYPE_CHECKING:
     from harness.verdict import Failure, Verdict
 
-# Of a traceback, the last lines say most.
+# Of a traceback, the last lines say most; of one that was raised from another, the other's too.
 TRACEBACK_LINES = 16
+CHAINS = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
 LATER_FAILURES = 4
 
 
@@ -36,11 +40,24 @@ def screen(found: Verdict, width: int) -> str:
 
 def _first(failure: Failure, width: int) -> str:
     text = f"first failure: rank {failure.rank}, {_moment(failure)}: {failure.what}"
-    lines = failure.traceback.rstrip().splitlines()
-    cut = lines[-TRACEBACK_LINES:]
-    if len(cut) < len(lines):
-        cut = [f"... {len(lines) - len(cut)} lines before", *cut]
-    return "\n".join([_cut(text, width), *(f"  | {line}" for line in cut)])
+    lines = _shortened(failure.traceback.rstrip().splitlines())
+    return "\n".join([_cut(text, width), *(f"  | {line}" for line in lines)])
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """Leave out lines in the middle of a traceback, but not where its first cause was raised."""
+    if len(lines) <= TRACEBACK_LINES:
+        return lines
+    end = next((number for number, line in enumerate(lines) if line in CHAINS), 0)
+    if not end:
+        return _last(lines, TRACEBACK_LINES)
+    half = TRACEBACK_LINES // 2
+    return [*_last(lines[: end + 1], half), *_last(lines[end + 1 :], half)]
+
+
+def _last(lines: list[str], most: int) -> list[str]:
+    left_out = len(lines) - most
+    return lines if left_out <= 0 else [f"... {left_out} lines before", *lines[-most:]]
 
 
 def _later(failure: Failure, width: int) -> str:

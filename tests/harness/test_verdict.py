@@ -294,6 +294,27 @@ def test_the_rank_whose_error_has_a_cause_is_told_first() -> None:
     assert (found.first.rank, found.later[0].rank) == (1, 0)
 
 
+def test_of_a_long_traceback_its_first_cause_is_shown() -> None:
+    """The line that raised first is there, as is what came of it; lines between are left out."""
+    chained = [
+        "Traceback (most recent call last):",
+        *[f"  library {k}" for k in range(20)],
+        "  rows.py, line 14",
+        "OSError: damaged",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        *[f"  iterator {k}" for k in range(20)],
+        "SourceError: batch 2",
+    ]
+    shown = verdict([replace(raised(0, "batch 2", 0.5), traceback="\n".join(chained))]).show()
+
+    assert "| OSError: damaged" in shown
+    assert "| SourceError: batch 2" in shown
+    assert shown.count("lines before") == 2
+    assert shown.count("  | ") == 18
+
+
 def test_a_fault_that_was_survived_is_named() -> None:
     """All returned, and the verdict says what was injected, by time."""
     stop = Event(9, "fault", 0.5, {"fault": "stop", "point": "batch", "batch": 2, "for_s": 0.5})
