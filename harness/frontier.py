@@ -211,7 +211,6 @@ class Frontier:
                 state[alive] >> 2, (state[alive] & STOPPED > 0).astype(np.int64), quanta[alive]
             )
             rows = alive[rows]
-            after[:, rows]
             passed = after[:, rows]
             passed[index] = to << 2 | passed[index] & FLAGS
             self._send(passed, index, posts)
