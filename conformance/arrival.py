@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import ml_dtypes  # noqa: F401  numpy learns bfloat16 and its kin from it
@@ -21,7 +22,12 @@ def padding_of(column: str, paddings: object) -> Any:
 def delivered_dtype(column: Column, dtypes: Any) -> np.dtype[Any]:
     """The dtype that a column must arrive in: what was asked for, or the source's, as in JAX."""
     asked = dtypes.get(column.name) if isinstance(dtypes, Mapping) else dtypes
-    own: np.dtype[Any] = np.dtype(column.dtype if asked is None else asked)
+    return _narrowed(np.dtype(column.dtype if asked is None else asked))
+
+
+@cache
+def _narrowed(own: np.dtype[Any]) -> np.dtype[Any]:
+    """What JAX makes of a dtype. Asked for each batch of each column: a dtype's name is slow."""
     narrow = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
     return np.dtype(narrow.get(own.name, own.name))
 

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import jax
@@ -123,6 +124,7 @@ def _use(case: Case, process: int, make: Callable[..., Iterator[Any]]) -> None:
             _interleaved(case, process, _crossed(case, process, make))
 
 
+@cache
 def user_mesh() -> Mesh:
     """A mesh of two axes, in an order of devices that is not the iterator's."""
     devices = np.array(jax.devices()[::-1]).reshape(jax.process_count(), -1)

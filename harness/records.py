@@ -21,6 +21,7 @@ import socket
 import threading
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,7 @@ class Clock:
         return cls(_host(), time.monotonic(), time.time())
 
 
+@cache
 def _host() -> str:
     # One for each start of a machine's kernel, as its monotonic clock.
     try:

@@ -12,8 +12,10 @@ launched in the background: the consumer's own thread does that, in `next()`, in
 all processes.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
 
@@ -70,12 +72,27 @@ def unpacker(sharding: NamedSharding, shape: tuple[int, int], dtype: np.dtype[An
 
     def unpack(block: jax.Array) -> Sequence[jax.Array]:
         columns: list[jax.Array] = []
-        for start in starts[:-1]:
-            columns += take(block, start)
-        # The last ones overlap with those before where WIDTH does not divide the columns.
-        return columns + list(take(block, starts[-1])[len(columns) - last :])
+        with _undebugged():
+            for start in starts[:-1]:
+                columns += take(block, start)
+            # The last ones overlap with those before where WIDTH does not divide the columns.
+            return columns + list(take(block, starts[-1])[len(columns) - last :])
 
     return unpack
+
+
+def _undebugged() -> AbstractContextManager[Any]:
+    """Return a context without what helps users to find faults in their own steps.
+
+    Data may hold NaN and infinity, and a compiled program cannot be run as if it were not.
+    """
+    settings: Any = jax.config
+    if not (settings.jax_debug_nans or settings.jax_debug_infs or settings.jax_disable_jit):
+        return contextlib.nullcontext()
+    context = contextlib.ExitStack()
+    for switched_off in (jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False)):
+        context.enter_context(switched_off)
+    return context
 
 
 def _number(value: int, everywhere: NamedSharding) -> jax.Array:
@@ -96,7 +113,7 @@ def _taker(
 
     def work() -> None:
         owner: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # moved in jax 0.8
-        with owner.enable_x64(x64):
+        with owner.enable_x64(x64), _undebugged():
             program = jax.jit(columns, out_shardings=(sharding,) * WIDTH)
             compiled.append(program.lower(block, first).compile())
 

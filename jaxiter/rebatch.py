@@ -208,7 +208,10 @@ def _join_trees(pieces: Sequence[TreePiece], site: Site) -> Any:
     same_columns(pieces, site)
     columns = list(zip(*(piece.arrays for piece in pieces), strict=True))
     for name, arrays in zip(first.tree.names(), columns, strict=True):
-        kinds = {f"{array.dtype} (rows, {array.shape[1:]})": None for array in arrays}
+        kinds = {
+            f"{array.dtype} ({', '.join(['rows', *map(str, array.shape[1:])])})": None
+            for array in arrays
+        }
         if len(kinds) > 1:
             raise site.error(
                 name,

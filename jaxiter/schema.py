@@ -95,8 +95,21 @@ class Schema:
         return "; ".join(words)
 
     def differing_columns(self, other: "Schema") -> tuple[str, ...]:
-        """Return the names of the columns that `diff` tells of."""
-        return tuple(sorted({column.name for column in set(self.columns) ^ set(other.columns)}))
+        """Return the names of the columns that `diff` tells of.
+
+        First those that are missing on one side, then those of two dtypes: other trailing shapes,
+        and within a batch other dtypes, may be there beside them and be no fault.
+        """
+        mine = {column.name: column for column in self.columns}
+        theirs = {column.name: column for column in other.columns}
+
+        def gravity(name: str) -> tuple[bool, bool, str]:
+            if name not in mine or name not in theirs:
+                return False, False, name
+            return True, mine[name].dtype == theirs[name].dtype, name
+
+        differing = {column.name for column in set(self.columns) ^ set(other.columns)}
+        return tuple(sorted(differing, key=gravity))
 
 
 def schema_of(tree: trees.Node, leaves: Iterable[np.ndarray], site: Site) -> Schema:

@@ -158,6 +158,16 @@ def test_bad_data_names_column_process_and_batch(
     assert words in str(error)
 
 
+def test_the_column_at_fault_is_named_beside_what_may_differ() -> None:
+    """Neither another dtype of the source within a batch nor another trailing shape is named."""
+    piece = {"a": np.zeros(1, np.float32), "b": np.zeros(1, np.int32)}
+    within = error_of([piece, {"a": np.zeros(1)}])
+    first = {"a": np.zeros((2, 3)), "b": np.zeros(2, np.int32)}
+    between = error_of([first, {"a": np.zeros((2, 4)), "b": np.zeros(2, np.int16)}])
+
+    assert (within.column, between.column) == ("b", "b")
+
+
 @pytest.mark.parametrize(
     ("arguments", "column", "words"),
     [

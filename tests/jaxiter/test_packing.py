@@ -78,6 +78,24 @@ def test_a_wide_table_arrives_inside_any_mesh() -> None:
     assert np.asarray(batch["c01"]).tolist() == [100 + k for k in range(16)]
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["compiled there", "compiled before"])
+@pytest.mark.parametrize("name", ["jax_debug_nans", "jax_debug_infs", "jax_disable_jit"])
+def test_a_wide_table_arrives_where_steps_are_debugged(name: str, first: bool) -> None:
+    """NaN and infinity are no error of the iterator, and programs need not be compiled ones."""
+    source = table(16)
+    source["c01"][3:6] = np.nan, np.inf, -np.inf
+    if first:
+        packing.unpacker.cache_clear()
+    jax.config.update(name, True)
+    try:
+        batches = list(jaxiter.iter_jax_batches([source] * 3, batch_size=16))
+    finally:
+        jax.config.update(name, False)
+
+    for batch in batches:
+        assert np.array_equal(np.asarray(batch["c01"]), source["c01"], equal_nan=True)
+
+
 def test_the_consumer_takes_blocks_apart_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program that takes blocks apart is launched in the thread that calls next()."""
     threads = []

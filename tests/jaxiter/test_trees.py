@@ -171,7 +171,14 @@ def test_diff_names_every_column_and_both_sides() -> None:
         "column 'c' is missing in process 1 (float64 (rows) in process 0); "
         "column 'd' is missing in process 0 (float64 (rows) in process 1)"
     )
-    assert one.differing_columns(other) == ("a", "c", "d")
+
+
+def test_what_differs_most_is_named_first() -> None:
+    """Columns missing on one side come before other dtypes, and those before other shapes."""
+    one = schema({"a": np.zeros((1, 4)), "b": np.zeros(1), "c": np.zeros(1), "d": np.zeros(1)})
+    other = schema({"a": np.zeros((1, 5)), "b": np.zeros(1, np.int32), "c": np.zeros(1)})
+
+    assert one.differing_columns(other) == ("d", "b", "a")
 
 
 @pytest.mark.parametrize(
