@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from harness import stacks
+from harness.screen import CAUSED
 
 _FRAME = re.compile(r'^ *(?:\| *)?File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$')
 _START = "Traceback (most recent call last):"
-_CAUSE = "The above exception was the direct cause of the following exception:"
 #: What drives the code under test; its frames say nothing about that.
 _SUITE = re.compile(r"/conformance/observe\.py$|/harness/\w+(/\w+)?\.py$|^<")
 #: What the code under test calls; of these only the innermost frame is of use.
@@ -28,7 +28,7 @@ def raised_at(traceback: str) -> str:
     """
     blocks = traceback.split(_START)
     root = len(blocks) - 1
-    while root > 1 and _CAUSE in blocks[root - 1]:
+    while root > 1 and CAUSED in blocks[root - 1]:
         root -= 1
     lines = blocks[root].splitlines()
     told = []

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 # Of a traceback, the last lines say most; of one that was raised from another, the other's too.
 TRACEBACK_LINES = 16
-CHAINS = (
-    "The above exception was the direct cause of the following exception:",
-    "During handling of the above exception, another exception occurred:",
-)
+CAUSED = "The above exception was the direct cause of the following exception:"
+_CHAINS = (CAUSED, "During handling of the above exception, another exception occurred:")
 LATER_FAILURES = 4
 
 
@@ -48,7 +46,7 @@ def _shortened(lines: list[str]) -> list[str]:
     """Leave out lines in the middle of a traceback, but not where its first cause was raised."""
     if len(lines) <= TRACEBACK_LINES:
         return lines
-    end = next((number for number, line in enumerate(lines) if line in CHAINS), 0)
+    end = next((number for number, line in enumerate(lines) if line in _CHAINS), 0)
     if not end:
         return _last(lines, TRACEBACK_LINES)
     half = TRACEBACK_LINES // 2

@@ -14,7 +14,7 @@ from harness.diagnosis import place_of
 from harness.injected import injected
 from harness.mismatch import counts_of, uneven, unlike
 from harness.outcome import Died, Finished, Hung, Outcome, Raised, Returned, Undecided, state_of
-from harness.screen import screen
+from harness.screen import CAUSED, screen
 from harness.stacks import ranks_text
 
 Word = Literal[
@@ -36,7 +36,6 @@ _FOLLOWS = re.compile(
     r"\bgloo\b|^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|coordination service", re.I
 )
 _TASKS = re.compile(r"timed out task names:(?P<names>.*)", re.S)
-_CAUSED = "The above exception was the direct cause of the following exception:"
 # A death may be known later than the errors that it causes, by as much.
 _DEATH_DELAY_S = 1.0
 
@@ -172,7 +171,7 @@ def _told_first(failures: Sequence[Failure]) -> list[Failure]:
     Where one rank tells its error to all, only its own traceback holds what it came from.
     """
     alike = [f for f in failures if f.kind == failures[0].kind and not f.follows]
-    root = next((f for f in alike if _CAUSED in f.traceback), None)
+    root = next((f for f in alike if CAUSED in f.traceback), None)
     return list(failures) if root is None else [root, *(f for f in failures if f is not root)]
 
 
