@@ -149,7 +149,8 @@ def _details(outcomes: Sequence[Outcome], *, verbose: bool) -> list[str]:
     """One block for all ranks of which the same is to be told, causes first."""
     # A rank that has returned has nothing to say that the headline has not.
     told = [outcome for outcome in outcomes if not isinstance(outcome, Returned)]
-    told.sort(key=_order)
+    first = verdict(outcomes).first
+    told.sort(key=lambda outcome: _order(outcome, None if first is None else first.rank))
     details = {outcome.rank: _detail(outcome, verbose=verbose) for outcome in told}
     lines = []
     for ranks, (title, _) in together(
@@ -172,12 +173,12 @@ def _errors(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.startswith("E  "))
 
 
-def _order(outcome: Outcome) -> tuple[int, float, int]:
+def _order(outcome: Outcome, first: int | None) -> tuple[int, float, int]:
     match outcome:
         case Died(after=None):
             return 0, outcome.elapsed_s, outcome.rank
-        case Raised():
-            return 1, 0.0, outcome.rank
+        case Raised():  # of several, the one that the others follow
+            return 1, float(outcome.rank != first), outcome.rank
         case Hung(stopped=True):
             return 2, 0.0, outcome.rank
         case Died():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from harness.pytest_plugin.on_rank import this
 from harness.pytest_plugin.pool import Pool
 from harness.pytest_plugin.slots import Slots, SlotsError
 from harness.pytest_plugin.topologies import Limits, Topology
+from harness.screen import CAUSED
 from harness.stacks import readable
 
 LIMIT_S = 20.0
@@ -113,6 +115,19 @@ def test_a_fixture_of_the_ranks_is_not_known_in_the_parent() -> None:
     """To use it there is an error that says where it can be used."""
     with pytest.raises(RuntimeError, match=r"fixture 'this' has its value on the ranks alone: .ra"):
         this().rank  # noqa: B018 - what raises
+
+
+def test_the_error_that_others_follow_is_shown_first() -> None:
+    """Of errors of one kind the one that was raised from another comes first, whatever its rank."""
+    cause = "OSError: damaged\n\n" + CAUSED
+    outcomes = [raised(0, message="process 1: damaged"), raised(1, message="process 1: damaged")]
+    outcomes[0] = replace(outcomes[0], traceback="told")
+    outcomes[1] = replace(outcomes[1], traceback=cause)
+
+    with pytest.raises(RanksRaised) as failed:
+        check(outcomes)
+    text = str(failed.value)
+    assert text.index("----- rank 1 -----") < text.index("----- rank 0 -----")
 
 
 def test_stacks_have_the_main_thread_and_own_frames_first() -> None:
