@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance")
     group.addoption(
         "--subject",
-        default="reference",
+        default="jaxiter",
         help=f"{', '.join(NAMED)}, or module:attribute (default: %(default)s)",
     )
     group.addoption(
