@@ -87,7 +87,7 @@ def test_a_right_subject_exits_with_0_and_a_whole_report(folder: Path) -> None:
         assert run.left() == []
     assert ended.status == 0, ended.output
     assert ended.report is not None
-    assert ended.report["subject"] == "reference"
+    assert ended.report["subject"] == "jaxiter"
     assert ended.report["environment"]["processes"] == [2]
     assert ended.report["environment"]["versions"]["jax"]
     assert {i: (c["verdict"], c["counts"]) for i, c in ended.clauses.items()} == {
@@ -95,7 +95,7 @@ def test_a_right_subject_exits_with_0_and_a_whole_report(folder: Path) -> None:
         "COUNT-2": ("pass", {"pass": 1}),
         "COUNT-5": ("pass", {"pass": 1}),
     }
-    assert "subject: reference" in ended.output
+    assert "subject: jaxiter" in ended.output
     assert "core: 3 of 3 clauses pass" in ended.output
     assert "again:" not in ended.output
 
