@@ -12,6 +12,7 @@ from _pytest.outcomes import Failed
 from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
 from harness.pytest_plugin.on_rank import PICTURE
 from harness.rank import qualified_name
+from harness.screen import CAUSED
 from harness.stacks import ranks_text, readable, together
 from harness.verdict import verdict
 
@@ -149,8 +150,7 @@ def _details(outcomes: Sequence[Outcome], *, verbose: bool) -> list[str]:
     """One block for all ranks of which the same is to be told, causes first."""
     # A rank that has returned has nothing to say that the headline has not.
     told = [outcome for outcome in outcomes if not isinstance(outcome, Returned)]
-    first = verdict(outcomes).first
-    told.sort(key=lambda outcome: _order(outcome, None if first is None else first.rank))
+    told.sort(key=_order)
     details = {outcome.rank: _detail(outcome, verbose=verbose) for outcome in told}
     lines = []
     for ranks, (title, _) in together(
@@ -173,12 +173,12 @@ def _errors(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.startswith("E  "))
 
 
-def _order(outcome: Outcome, first: int | None) -> tuple[int, float, int]:
+def _order(outcome: Outcome) -> tuple[int, float, int]:
     match outcome:
         case Died(after=None):
             return 0, outcome.elapsed_s, outcome.rank
-        case Raised():  # of several, the one that the others follow
-            return 1, float(outcome.rank != first), outcome.rank
+        case Raised():  # what has a cause of its own, before those that were told of it
+            return 1, float(CAUSED not in outcome.traceback), outcome.rank
         case Hung(stopped=True):
             return 2, 0.0, outcome.rank
         case Died():
