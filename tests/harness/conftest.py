@@ -8,10 +8,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness import Gang
+from harness import Gang, Outcome
+from tests.harness import cases
+
+# What a verdict may take beyond stall_s, on a machine whose cores are busy with other things.
+SLACK_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +66,15 @@ def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
 def open_fds() -> set[str]:
     """Names of this process's open file descriptors."""
     return set(os.listdir("/proc/self/fd"))
+
+
+def run_in_time(gang: Gang, fn: Callable[..., Any], *args: Any, stall_s: float) -> list[Outcome]:
+    """Run on a gang of two with a short stall_s, and see that the verdict is in time."""
+    gang.run(cases.give)  # a fresh start is not part of the time measured
+    start_s = time.monotonic()
+    outcomes = gang.run(fn, *args, stall_s=stall_s, deadline_s=60)
+
+    assert time.monotonic() - start_s < stall_s + SLACK_S
+    assert [outcome.rank for outcome in outcomes] == [0, 1]
+    assert all(outcome.describe() for outcome in outcomes)
+    return outcomes

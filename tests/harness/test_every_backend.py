@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,10 +10,9 @@ import pytest
 
 from harness import Gang, Hung, Outcome, Raised, Returned, Undecided
 from tests.harness import cases
+from tests.harness.conftest import run_in_time
 
 STALL_S = 2.0
-# What a verdict may take beyond stall_s, on a machine whose cores are busy with other things.
-SLACK_S = 5.0
 
 both = pytest.mark.parametrize("culprit", [0, 1])
 
@@ -27,15 +25,8 @@ def gang(request: pytest.FixtureRequest) -> Iterator[Gang]:
 
 
 def run(gang: Gang, fn: Callable[..., Any], *args: Any) -> list[Outcome]:
-    """Run with a short stall_s, and see that the verdict is in time."""
-    gang.run(cases.give)  # a fresh start is not part of the time measured
-    start_s = time.monotonic()
-    outcomes = gang.run(fn, *args, stall_s=STALL_S, deadline_s=60)
-
-    assert time.monotonic() - start_s < STALL_S + SLACK_S
-    assert [outcome.rank for outcome in outcomes] == [0, 1]
-    assert all(outcome.describe() for outcome in outcomes)
-    return outcomes
+    """See `run_in_time`."""
+    return run_in_time(gang, fn, *args, stall_s=STALL_S)
 
 
 def test_values_return_in_the_order_of_ranks(gang: Gang) -> None:

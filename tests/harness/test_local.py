@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,24 +10,16 @@ import pytest
 
 from harness import Died, Gang, Hung, Outcome, Raised, Returned, rank
 from tests.harness import cases
+from tests.harness.conftest import run_in_time
 
 STALL_S = 1.0
-# What a verdict may take beyond stall_s, on a machine whose cores are busy with other things.
-SLACK_S = 5.0
 
 both = pytest.mark.parametrize("culprit", [0, 1])
 
 
-def run(gang: Gang, fn: Callable[..., Any], *args: Any, stall_s: float = STALL_S) -> list[Outcome]:
-    """Run with a short stall_s, and see that the verdict is in time."""
-    gang.run(cases.give)  # a fresh start is not part of the time measured
-    start_s = time.monotonic()
-    outcomes = gang.run(fn, *args, stall_s=stall_s, deadline_s=60)
-
-    assert time.monotonic() - start_s < stall_s + SLACK_S
-    assert [outcome.rank for outcome in outcomes] == [0, 1]
-    assert all(outcome.describe() for outcome in outcomes)
-    return outcomes
+def run(gang: Gang, fn: Callable[..., Any], *args: Any) -> list[Outcome]:
+    """See `run_in_time`."""
+    return run_in_time(gang, fn, *args, stall_s=STALL_S)
 
 
 def ks(outcome: Outcome) -> list[int]:

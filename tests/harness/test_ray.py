@@ -10,10 +10,9 @@ import pytest
 
 from harness import Died, Gang, Hung, Outcome, Returned, rank
 from tests.harness import cases
+from tests.harness.conftest import run_in_time
 
 STALL_S = 2.0
-# What a verdict may take beyond stall_s, on a machine whose cores are busy with other things.
-SLACK_S = 5.0
 
 # Ray makes its own settings in a way that it warns of.
 reads_data = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
@@ -29,15 +28,8 @@ def ray_gang() -> Iterator[Gang]:
 
 
 def run(gang: Gang, fn: Callable[..., Any], *args: Any) -> list[Outcome]:
-    """Run with a short stall_s, and see that the verdict is in time."""
-    gang.run(cases.give)  # a fresh start is not part of the time measured
-    start_s = time.monotonic()
-    outcomes = gang.run(fn, *args, stall_s=STALL_S, deadline_s=60)
-
-    assert time.monotonic() - start_s < STALL_S + SLACK_S
-    assert [outcome.rank for outcome in outcomes] == [0, 1]
-    assert all(outcome.describe() for outcome in outcomes)
-    return outcomes
+    """See `run_in_time`."""
+    return run_in_time(gang, fn, *args, stall_s=STALL_S)
 
 
 @both
