@@ -190,10 +190,14 @@ class Decider:
             times.append(since + self._timing.timeout_s)
         return min(times)
 
+    @property
+    def _known(self) -> list[Standing]:
+        """Where the processes stand that have reported: once it goes, all of them."""
+        return [standing for standing in self._standings if standing is not None]
+
     def _judge(self) -> Verdict:
         if self._go:
-            standings = [standing for standing in self._standings if standing is not None]
-            return decide(self._terms, standings, self.decided, **self._options)
+            return decide(self._terms, self._known, self.decided, **self._options)
         stops = [
             Final(error=standing.error)
             if standing.error is not None
@@ -216,9 +220,8 @@ class Decider:
     def _speak(self, verdict: Verdict, go: Go | None, slow: str, now: float) -> Decision:
         schemas: Changes = ()
         if self._go and verdict.upto > self.decided:
-            standings = [standing for standing in self._standings if standing is not None]
             schemas = schemas_for_padding(
-                self._terms, standings, self.decided, verdict.upto, self._told_schema
+                self._terms, self._known, self.decided, verdict.upto, self._told_schema
             )
         if schemas:
             self._told_schema = schemas[-1][1]

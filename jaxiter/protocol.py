@@ -439,8 +439,7 @@ class Machine:
         """Whether even one batch is worth a message to a consumer that will soon need it."""
         if not self.quick or not self.has_room:
             return True
-        since = self._waiting_since
-        return since is not None and self._starves() and now - since >= self._timing.soon_s
+        return self.waited_s(now) >= self._timing.soon_s
 
     def _starves(self) -> bool:
         return self._waiting_since is not None and self.taken >= self._granted
