@@ -211,6 +211,7 @@ class Epoch:
         machine.quick = self._step_s <= SHORT_STEP_S
         self._engine.ahead = not machine.quick
         if machine.quick and not machine.has_room:
+            self._engine.poll()
             _look(machine, self._most_ahead)
 
     def _take(self, machine: Machine) -> Callable[[], Any]:
@@ -382,9 +383,9 @@ class Epoch:
     def _rest(self, machine: Machine) -> None:
         """Let the source rest until there is room; the lock is held."""
         engine = self._engine
+        engine.poll()  # while there is no room: then nothing is held back
         if machine.quick:
             _look(machine, self._most_ahead)
-        engine.poll()
         while not machine.has_room and not self._stopped(machine):
             engine.room.wait()
         now = engine.clock()

@@ -46,11 +46,18 @@ class Stages:
         raise AssertionError((schema, position))
 
 
-class First:
-    """Process 0 of two, whose peer is played by the test; news may be held back for a second."""
+def held(batches: int) -> Standing:
+    """Return the standing of a process that holds so many batches."""
+    return Standing(held=batches, schemas=((0, "schema"),) if batches else ())
 
-    def __init__(self, stages: Stages, *, quick: bool = False) -> None:
-        timing = Timing(NEVER_S, beat_s=NEVER_S, soon_s=1.0, warn_s=NEVER_S)
+
+class First:
+    """Process 0 of two, whose peer is played by the test; news may be held back for `soon_s`."""
+
+    def __init__(
+        self, stages: Stages, *, quick: bool = False, soon_s: float = 1.0, peer_holds: int = 0
+    ) -> None:
+        timing = Timing(NEVER_S, beat_s=NEVER_S, soon_s=soon_s, warn_s=NEVER_S)
         machine = Machine(
             Hello({}, 0, 1),
             Terms(8, "drop", 1, ()),
@@ -77,7 +84,7 @@ class First:
         machine.quick = quick
         self.epoch._step_s = 0.0 if quick else 1.0
         self.epoch.start(None, None)
-        self.hear(Report(Standing(), Hello({}, 1, 1)))
+        self.hear(Report(held(peer_holds), Hello({}, 1, 1)))
 
     def hear(self, report: Report) -> None:
         """Let a report of the peer come."""
@@ -106,8 +113,8 @@ class First:
             self.got.append(self.epoch.next())
 
 
-@pytest.mark.parametrize(("mib", "held"), [(1, 8), (4, 4), (16, 2)])
-def test_a_few_batches_are_read_before_any_is_decided(mib: int, held: int) -> None:
+@pytest.mark.parametrize(("mib", "few"), [(1, 8), (4, 4), (16, 2)])
+def test_a_few_batches_are_read_before_any_is_decided(mib: int, few: int) -> None:
     """At first the host holds up to 8 batches of together at most 16 MiB, or 2."""
     first = First(Stages(mib << 20))
     try:
@@ -116,7 +123,7 @@ def test_a_few_batches_are_read_before_any_is_decided(mib: int, held: int) -> No
     finally:
         first.close()
 
-    assert read == held
+    assert read == few
 
 
 def test_a_consumer_without_a_step_has_as_much_read_as_fits() -> None:
@@ -136,7 +143,7 @@ def test_a_consumer_wakes_a_reader_that_rests_though_there_is_room() -> None:
     first = First(Stages(8 << 20), quick=True)
     try:
         first.until(lambda _: first.stages.read == 8)
-        first.hear(Report(Standing(held=3, schemas=((0, "schema"),))))
+        first.hear(Report(held(3)))
         got = [first.epoch.next() for _ in range(3)]
         first.consumer.start()
         first.until(lambda _: first.stages.read == 11)
@@ -157,10 +164,19 @@ def test_a_waiting_consumer_hears_of_an_alarm_that_others_set(
         first.epoch._naps = False
         first.consumer.start()
         first.until(lambda machine: machine.waited_s(first.engine.clock()) > 0)
-        first.hear(Report(Standing(held=3, schemas=((0, "schema"),))))
+        first.hear(Report(held(3)))
         first.consumer.join(LIMIT_S)
         got = list(first.got)
     finally:
         first.close()
 
     assert got == [0]
+
+
+def test_what_fills_the_buffer_is_decided_before_more_is_read() -> None:
+    """News of a full host buffer is not held back, though the buffer grows right after."""
+    first = First(Stages(1 << 20, batches=8), quick=True, soon_s=NEVER_S, peer_holds=8)
+    try:
+        first.until(lambda machine: machine.granted == 8)
+    finally:
+        first.close()
