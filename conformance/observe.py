@@ -134,7 +134,8 @@ def user_mesh() -> Mesh:
 
 def warm_up() -> None:
     """One collective over each mesh that a case may use, so that none pays for its first use."""
-    _be_batch()
+    if jax.process_count() <= len(os.sched_getaffinity(0)):
+        _be_batch()
     mesh = user_mesh()
     rows = NamedSharding(mesh, PartitionSpec(("replica", "shard")))
     for sharding in (rows, *(shardings.make(name) for name in shardings.NAMES)):
@@ -150,6 +151,7 @@ def _be_batch() -> None:
 
     One that sends by gloo holds a lock, and is preempted by whom it woke: meanwhile gloo's own
     thread asks for that lock over and over, on a core that others need. Half of a case was that.
+    Where there are fewer cores than processes, whoever is woken would wait too long for its turn.
     """
     for thread in map(int, os.listdir("/proc/self/task")):
         with contextlib.suppress(OSError):  # it ended, or the system does not let us: only slower
