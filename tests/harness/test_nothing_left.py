@@ -211,7 +211,9 @@ def test_what_is_started_during_a_look_is_ended_too() -> None:
 def test_nothing_is_ended_before_all_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a signal is seen late, as by a thread that gets no time, its effect is waited for."""
     mark = f"{MARK_NAME}={secrets.token_hex(8)}"
-    send, running, stopping = guardian._send, [], []
+    send = guardian._send
+    running: list[list[int]] = []
+    stopping: list[threading.Timer] = []
 
     def late(pids: list[int], number: signal.Signals) -> None:
         if number == signal.SIGKILL:
@@ -222,6 +224,7 @@ def test_nothing_is_ended_before_all_has_stopped(monkeypatch: pytest.MonkeyPatch
             stopping[0].start()
 
     monkeypatch.setattr(guardian, "_send", late)
+    monkeypatch.setattr(guardian, "STOP_LIMIT_S", LIMIT_S)
     with subprocess.Popen(
         ["/bin/sleep", "1000"], env={**os.environ, MARK_NAME: mark.partition("=")[2]}
     ):
