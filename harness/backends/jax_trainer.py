@@ -27,8 +27,8 @@ from harness.backends.ray_watch import ANSWER_LIMIT_S
 from harness.custody import Custody
 from harness.watchdog import Sample
 
-# How long the trainer may take to end, once its controller is gone.
-FAREWELL_LIMIT_S = 10.0
+# How long the trainer may take to end: its controller may still have to start before it is ended.
+FAREWELL_LIMIT_S = 30.0
 _RANK_FRAME = re.compile(r'harness/rank\.py", line \d+ in execute$', re.MULTILINE)
 # A worker must ask for something; datasets' tasks need the CPUs.
 _LITTLE_CPU = 0.01
@@ -170,13 +170,10 @@ class TrainerRanks:
     def kill(self) -> None:
         """End the trainer, with its workers and what they hold."""
         with contextlib.suppress(ray.exceptions.RayError):
-            controller = ray.get(self._mailbox.controller.remote(), timeout=ANSWER_LIMIT_S)
-            if controller is not None:
-                # Left to itself, it would look after workers that have ended, or wait for CPUs.
-                ray.kill(controller)
-        ray.kill(self._mailbox)
+            ray.get(self._mailbox.close.remote(), timeout=ANSWER_LIMIT_S)
         if self._thread is not None:
             self._thread.join(FAREWELL_LIMIT_S)
+        ray.kill(self._mailbox)
 
 
 class TrainerSession(RaySession):

@@ -28,6 +28,7 @@ class Mailbox:
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._lost: dict[int, str] = {}
         self._controller: Any = None
+        self._closed = False
 
     async def ask(self, index: int, method: str, args: tuple[Any, ...]) -> Any:
         """Have a worker call a method of its `RankActor`; gives or raises what that does."""
@@ -56,12 +57,19 @@ class Mailbox:
             self._asked.pop(index).set_exception(LostError(why))
 
     async def set_controller(self, controller: Any) -> None:
-        """Keep the handle of the trainer's controller."""
+        """Keep the handle of the trainer's controller; end it if nobody waits for it any more."""
         self._controller = controller
+        if self._closed:
+            ray.kill(controller)
 
-    async def controller(self) -> Any:
-        """Give the handle of the trainer's controller; `None` before it has started."""
-        return self._controller
+    async def close(self) -> None:
+        """End the trainer's controller, now or as soon as it has started.
+
+        Left to itself, it would look after workers that have ended, or wait for CPUs.
+        """
+        self._closed = True
+        if self._controller is not None:
+            ray.kill(self._controller)
 
 
 class Announce(ControllerCallback):  # type: ignore[misc]
