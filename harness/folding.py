@@ -59,6 +59,8 @@ def _in_rounds(exploration: Exploration, most_states: float) -> Found:
         folded = exploration.grouped(groups)
         known = sum(len(automaton.states) for automaton in exploration.automata)
         found = sweep(folded, most_states, max(_FIRST, _MORE * known))
+        if found.complete and not folded.worlds.reduced_rightly:
+            found = replace(found, complete=False)
         if found.wrong:
             wrong, schedule = exploration.follow(folded, found.worlds)
             if wrong:

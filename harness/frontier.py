@@ -30,8 +30,9 @@ class _Rank:
         self._groups = groups
         self._texts = texts
         self._posts: dict[tuple[Post, ...], int] = {(): 0}
-        # Moves, listens, finished, wrong, when it wakes; of its moves: one leads elsewhere, counts.
-        self.facts = Table(self._facts, [_STATE], 7)
+        # Moves, listens, finished, wrong, when it wakes; of its moves: one leads elsewhere, counts;
+        # whom it may send something unasked.
+        self.facts = Table(self._facts, [_STATE], 8)
         self.moves = Table(self._moves, [_STATE], 3)  # to, posts, counts
         self.hears = Table(self._hears, [_STATE, _RANK, _CONTENT], 2)  # to, posts
         self.waits = Table(self._waits, [_STATE, 1, _CLOCK], 2)  # to, posts
@@ -48,7 +49,7 @@ class _Rank:
         elsewhere = any(move.to != group or move.posts for move in moves)
         counts = any(move.counts for move in moves)
         facts = bool(state.moves), state.listens, state.finished, bool(state.wrong)
-        return [(*facts, wakes, elsewhere, counts)]
+        return [(*facts, wakes, elsewhere, counts, self._groups.unasked(group))]
 
     def _moves(self, group: int) -> list[tuple[int, ...]]:
         moves = self._groups.moves(group)
@@ -270,11 +271,11 @@ class _Now:
         state = states[:count]
         dead = state == DEAD
         stopped = ~dead & (state & STOPPED > 0)
-        facts = np.zeros((7, count, size), np.int64)
+        facts = np.zeros((8, count, size), np.int64)
         for index, rank in enumerate(ranks):
             alive = np.flatnonzero(~dead[index])
             facts[:, index, alive] = rank.facts.row(state[index, alive] >> 2)
-        self.has_moves, self.listens, self.finished, _, _, elsewhere, counts = facts > 0
+        self.has_moves, self.listens, self.finished, _, _, elsewhere, counts = facts[:7] > 0
         self.wakes = facts[4]
         self.runs = ~dead & ~stopped
         for_good = self.clock > worlds.limit // 2
@@ -284,7 +285,10 @@ class _Now:
         for index in range(count):
             for sender, channel in worlds.into[index]:
                 has_mail[index] |= states[channel] > 0
-                lacking = (states[channel] == 0) & ~dead[sender]
+                may_come = facts[7, sender] >> index & 1 > 0
+                if (index, sender) in worlds.channel:
+                    may_come |= states[worlds.channel[index, sender]] > 0
+                lacking = (states[channel] == 0) & ~dead[sender] & may_come
                 lacks[index] |= lacking.astype(np.int64) << sender
         lacks[dead | ~self.listens] = 0
         acts = self.runs & (elsewhere | (counts & (self.clock > 0)) | (self.listens & has_mail))

@@ -5,9 +5,16 @@ when no rank can move and no message is on its way. What a rank does depends on 
 so each step of a rank is run once, however many worlds it is part of.
 
 Of moves that commute only one order is looked at: in a state where some rank's next moves cannot be
-influenced by any other rank (it has a message from everyone who may send it one), only its moves
+influenced by any other rank (it has a message of everyone who may send it one), only its moves
 are tried, since those of others give the same whether before or after (a persistent set). This
 keeps every state in which nothing more can happen, and the length of the ways there.
+
+A rank is not influenced either by one that sends it nothing before it has heard of it. What groups
+of states may send unasked is taken from the steps that were run before. When all states have been
+looked at, it must be right of those that were run meanwhile as well, and then it is right of all:
+take the first step, in any order of events, that sends what it should not. What comes before it
+commutes with what was looked at instead, so the same step of the same state of that rank was run in
+an order that was looked at.
 """
 
 import copy
@@ -121,6 +128,11 @@ class Worlds:
         twin._group(groups)
         return twin
 
+    @property
+    def reduced_rightly(self) -> bool:
+        """Whether what was taken to commute does, by all steps of ranks that were run."""
+        return not self.reduces or all(groups.still_unasked for groups in self.groups)
+
     def unreduced(self) -> Self:
         """Return the same, with every order of moves that commute."""
         twin = copy.copy(self)
@@ -205,7 +217,7 @@ class Worlds:
                 if state == DEAD or not self.groups[index].state(state >> 2).listens:
                     continue
                 for sender, channel in self.into[index]:
-                    if not world[channel] and world[sender] != DEAD and sender not in chosen:
+                    if sender not in chosen and self._lacks(world, index, sender, channel):
                         chosen.add(sender)
                         todo.append(sender)
             if len(chosen) < len(best):
@@ -327,7 +339,16 @@ class Worlds:
             return False
         if not self.groups[index].state(world[index] >> 2).listens:
             return True
-        return all(world[channel] or world[sender] == DEAD for sender, channel in self.into[index])
+        return not any(self._lacks(world, index, s, channel) for s, channel in self.into[index])
+
+    def _lacks(self, world: World, index: int, sender: int, channel: int) -> bool:
+        """Whether another may yet send a rank a first message, whatever that does itself."""
+        if world[channel] or world[sender] == DEAD:
+            return False
+        asked = self.channel.get((index, sender))
+        if asked is not None and world[asked]:
+            return True
+        return self.groups[sender].unasked(world[sender] >> 2) >> index & 1 > 0
 
     def _faults(self, world: World, index: int) -> list[tuple[str, World]]:
         state = world[index]
