@@ -2,7 +2,8 @@
 
 What can be told apart by nothing but silent moves inside a rank (which of its threads goes first,
 say) is one state for the others. The groups come from what was seen so far of each rank, in rounds:
-explore some states, put in groups what is alike, explore more of the groups.
+explore some states, put in groups what is alike, explore more of the groups. A round goes on after
+something seems to be wrong, so that the next one knows more states.
 
 Groups that are wrong cost nothing but time: a group can do whatever one of its states can, so if
 nothing is wrong with what groups may come to, nothing is with what ranks may. What seems to be
@@ -79,6 +80,8 @@ def sweep(
 ) -> Found:
     """Do what `Exploration.run` does, in arrays; of a way to what is wrong, the states alone.
 
+    It does not stop at what is wrong, but judges nothing that comes after.
+
     Args:
         exploration: What to look at.
         most_states: Look no further after so many states.
@@ -96,13 +99,13 @@ def sweep(
     wrong, at = "", -1
     level = len(seen)  # where the states that are a step further begin
     cut = False
-    while done < len(seen) and not wrong and not cut:
+    while done < len(seen) and not cut:
         upto = min(level, done + _AT_ONCE)
         states = frontier.worlds(seen.keys[:, done:upto])
         of, after = frontier.successors(states)
         final = np.flatnonzero(np.bincount(of, minlength=upto - done) == 0)
         bad = frontier.wrong(states)[:1]
-        for position in sorted({*final.tolist(), *bad.tolist()}):
+        for position in [] if wrong else sorted({*final.tolist(), *bad.tolist()}):
             world = tuple(states[:, position].tolist())
             wrong = worlds.wrong(world) or exploration.wrong_at_end(world)
             ends += 1
