@@ -27,6 +27,8 @@ _LOSSES = ("die", "stop", "absent", "hang")  # the others wait for a time-out
 # Powers of 2, and none of the others' time-outs within the limit of the exploration.
 _NEVER_LATE = Timing(timeout_s=64.0, beat_s=16.0, lazy_s=0.125, warn_s=math.inf)
 _SOON_LATE = Timing(timeout_s=2.0, beat_s=1.0, lazy_s=0.125, warn_s=math.inf)
+# One that stops may do so at any sum of times for which others wait, so these are few.
+_FEW_TIMES = Timing(timeout_s=2.0, beat_s=2.0, lazy_s=0.125, soon_s=0.125, warn_s=math.inf)
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Case:
         """Return what is the same for all processes."""
         return Setting(
             Terms(BATCH_SIZE, self.ends, 1, tuple(range(self.ranks))),
-            _SOON_LATE if self.fault in _LOSSES else _NEVER_LATE,
+            self.timing,
             prefetch=self.prefetch,
             look_ahead=self.look_ahead,
             most_ahead=self.most_ahead,
@@ -117,6 +119,13 @@ class Case:
             one_schema=abridged and self.fault != "schema",
             machine=self.machine,
         )
+
+    @property
+    def timing(self) -> Timing:
+        """What processes wait for, and for how long."""
+        if self.fault == "stop":
+            return _FEW_TIMES
+        return _SOON_LATE if self.fault in _LOSSES else _NEVER_LATE
 
     def members(self, *, abridged: bool = False) -> list[SimulatedRank]:
         """Return the processes, at their start."""
@@ -133,7 +142,7 @@ class Case:
             limit_s=16.0 if self.fault in _LOSSES else 4.0,
             upkeep=("write",),
             dies=(self.at,) if self.fault == "die" else (),
-            stops=(self.at,) if self.fault == "stop" else (),
+            stops=self.at if self.fault == "stop" else None,
             gatherers=(0,) if self.listing else (),
             senders={0: others, **dict.fromkeys(others, (0,))},
             reduce=self.reduce,
