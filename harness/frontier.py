@@ -18,7 +18,7 @@ from harness.simulation import Post
 from harness.worlds import DEAD, FLAGS, QUANTUM_S, STANDS, WENT_ON, Worlds
 
 Which = NDArray[np.bool_]
-_STATE, _CONTENT, _CLOCK = 24, 12, 22  # bits; of which a state has 2 flags, and one value is `DEAD`
+_STATE, _CONTENT, _CLOCK = 24, 16, 22  # bits; of which a state has 2 flags, and one value is `DEAD`
 _RANK, _POSTS = 8, 20  # bits
 _NEVER = 1 << _CLOCK
 
