@@ -25,7 +25,7 @@ from harness.exploration import Exploration, Found
 from harness.frontier import Frontier
 
 _FIRST = 200  # states of ranks of the first round
-_MORE = 1.5
+_MORE = 1.1  # times as many at least; groups of few new states are fewer
 _AT_ONCE = 1 << 16  # states whose next ones are found together; more do not fit in a cache
 
 
