@@ -133,6 +133,7 @@ def cell_lines(cell: Cell, result: Mapping[str, Any]) -> list[str]:
         lines += [
             "",
             f"Memory that jaxiter may use beyond its source: {promised_mib(cell):.1f} MiB",
+            "(what it keeps from the epoch before, up to 64 MiB, is not in its peak)",
         ]
     return [*lines, ""]
 

@@ -282,6 +282,8 @@ def _record(job: Job, seen: Followed, elapsed_s: float, partial: str) -> Record:
         command=job.command,
         again=again(job.subject.name)
         + (f" --backend {shlex.quote(options.backend)}" if options.backend else ""),
+        chosen=len(job.choice.planned),
+        possible=len(job.everything),
         elapsed_s=elapsed_s,
         budget_minutes=options.budget_minutes,
         spared=job.choice.spared,

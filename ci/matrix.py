@@ -33,7 +33,8 @@ class Column:
     @property
     def title(self) -> str:
         """Its head."""
-        return f"{self.processes} x {self.devices} {self.kind}"
+        devices = "1 device" if self.devices == 1 else f"{self.devices} devices"
+        return f"{self.processes} processes of {devices}, {self.kind}"
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ class Record:
     ``known`` says in words what was compared with. ``outside`` are clauses without a case for the
     sources and topologies asked for. ``spared`` are cases that were left out because a hang like
     theirs, as known, was run. ``before`` says what was compared with, empty for nothing.
+    ``chosen`` cases were to run, of ``possible`` ones for the topologies, sources and level.
     ``command`` runs the gate again, ``again`` one case, with places for its name and topology.
     """
 
@@ -36,6 +37,8 @@ class Record:
     known: str
     command: str
     again: str
+    chosen: int = 0
+    possible: int = 0
     elapsed_s: float = 0.0
     budget_minutes: float | None = None
     spared: Sequence[Planned] = ()
@@ -55,6 +58,14 @@ class Record:
         within = {c.clause.id for c in self.clauses} | set(self.comparison.open_clauses)
         wanted = [c for c in clauses().values() if self.level in ("all", c.level)]
         return [c for c in wanted if c.id not in within]
+
+    @property
+    def scope(self) -> str:
+        """How much of what could run was chosen."""
+        return (
+            f"Profile {self.profile}: {self.chosen:,} of the {self.possible:,} cases for these "
+            "topologies, sources and clauses"
+        )
 
     @property
     def headline(self) -> str:
@@ -81,6 +92,8 @@ def as_json(record: Record) -> str:
         "verdict": c.status.words,
         "partial": c.partial,
         "profile": record.profile,
+        "cases_chosen": record.chosen,
+        "cases_possible": record.possible,
         "subject_version": record.version,
         "known": record.known,
         "command": record.command,

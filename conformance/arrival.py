@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -46,12 +47,14 @@ def holds(dtype: np.dtype[Any], value: Any) -> bool:
 
 def undeliverable(column: Column, process: int, rows: int, dtypes: object) -> NDArray[np.int64]:
     """Rows of a column that cannot arrive unchanged in the dtype they must arrive in."""
-    own = cells(column, process, np.arange(rows))
-    if own.dtype.kind in "OUSMm":
+    source = cells(column, process, np.arange(0)).dtype
+    if source.kind in "OUSMm":
         return np.arange(rows)
     target = delivered_dtype(column, dtypes)
-    own = _real(own, target)
-    flat: NDArray[Any] = own.reshape(rows, int(np.prod(column.trailing, dtype=np.int64)))
+    if source == target:
+        return np.arange(0)
+    own = _real(cells(column, process, np.arange(rows)), target)
+    flat: NDArray[Any] = own.reshape(rows, math.prod(column.trailing))
     if target.kind in "iu" and own.dtype.kind in "iu":
         info = np.iinfo(target)
         bad = ((flat < info.min) | (flat > info.max)).any(axis=1)

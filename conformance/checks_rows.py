@@ -84,10 +84,11 @@ def _compare(trial: Trial, *, padding: bool) -> str:
             if leaf is None:
                 return f"{where}: no column {column.name!r} but {sorted(batch.leaves)}"
             options = trial.case.options_of(process)
-            want = delivered(column, trial.case.owner(process), part.rows, part.padding, options)
             real = len(part.rows)
             span = slice(real, None) if padding else slice(0, real)
-            if words := differ(leaf.rows[span], want[span], span.start or 0):
+            due = ((), part.padding) if padding else (part.rows, 0)
+            want = delivered(column, trial.case.owner(process), *due, options)
+            if words := differ(leaf.rows[span], want, span.start or 0):
                 if padding:
                     return f"{where}, column {column.name!r}, padding {words}"
                 moved = _moved(trial.case, process, part, batch)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from conformance.model import Kind, Topology
 
 #: What a verdict may depend on.
 PACKAGES = ("jax", "jaxlib", "numpy", "ray")
+_GIT_LIMIT_S = 10.0
 
 
 def versions() -> dict[str, str]:
@@ -28,12 +31,32 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache  # that of the start, and not of what is edited meanwhile
+def commit() -> str:
+    """The commit of this checkout, with "and changes" where files differ; else in words why not."""
+    try:
+        found = [
+            subprocess.run(
+                ["git", "-C", str(Path(__file__).parent), *words],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=_GIT_LIMIT_S,
+            ).stdout.strip()
+            for words in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "-uno"))
+        ]
+    except (OSError, subprocess.SubprocessError):
+        return "no commit that git could tell"
+    return f"commit {found[0]}{' and changes' if found[1] else ''}"
+
+
 def environment(
     topologies: Sequence[Topology], kinds: Sequence[Kind], level: str
 ) -> dict[str, Any]:
     """What a report says of a run beside its verdicts, as JSON values."""
     return {
         "versions": versions(),
+        "commit": commit(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "processes": sorted({t.processes for t in topologies}),

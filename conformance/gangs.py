@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -60,13 +60,15 @@ class Gangs:
         if self._hosting.kind == "jaxtrainer" and kind == "ray":
             return self._run_in_train(case, topology)
         gang = self._gang(topology, kind)
-        sources: Sequence[tuple[Any, ...]] = [()] * topology.processes
+        common = (self._subject, case, kind)
+        own = None
         if kind == "ray":
-            sources = list(zip(*_shards(case, topology), strict=True))
+            own = [(*common, *shards) for shards in zip(*_shards(case, topology), strict=True)]
         try:
             return gang.run(
                 observe,
-                per_rank=[(self._subject, case, kind, *source) for source in sources],
+                *(() if own else common),
+                per_rank=own,
                 stall_s=self._stall_s(case, kind),
                 deadline_s=DEADLINE_S,
                 stops=case.use.stopped,

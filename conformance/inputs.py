@@ -10,9 +10,9 @@ from conformance.model import ID, Case, Column, Shard, Split, Use, X
 
 
 def in_words(case: Case) -> str:
-    """Options, then the rows of each process as `4 x 3` for three pieces of 4, columns, use.
+    """Options, then the rows of each process and the pieces they come in, columns, use.
 
-    `batch_size=4, paddings=-7; process 0: 8 rows (4 x 2); process 1: 4 rows (4); columns id int32`.
+    `batch_size=4; process 0: 8 rows (pieces: 2 of 4); process 1: 3 rows (pieces: 1 of 3)`.
     """
     processes = range(len(case.shards))
     parts = [_options(case.options_of(0)) if not case.own_options else ""]
@@ -38,7 +38,10 @@ def _options(options: dict[str, object]) -> str:
 
 
 def _shard(shard: Shard, more: list[str]) -> str:
-    words = [f"{shard.rows} rows ({_runs(shard.sizes)})" if shard.sizes else "no rows", *more]
+    words = [
+        f"{shard.rows} rows (pieces: {_runs(shard.sizes)})" if shard.sizes else "no rows",
+        *more,
+    ]
     if shard.fault is not None:
         words.append(f"its {shard.fault.where} raises at piece {shard.fault.at}")
     if shard.later:
@@ -51,9 +54,9 @@ def _shard(shard: Shard, more: list[str]) -> str:
 
 
 def _runs(sizes: Iterable[int]) -> str:
-    """Equal sizes that follow each other, counted: `4 x 3, 1`."""
+    """Equal sizes that follow each other, counted: `3 of 4, 1 of 2`."""
     runs = [(size, len(list(same))) for size, same in groupby(sizes)]
-    return ", ".join(f"{size} x {n}" if n > 1 else f"{size}" for size, n in runs)
+    return ", ".join(f"{n} of {size}" for size, n in runs)
 
 
 def _columns(columns: tuple[Column, ...]) -> str:
@@ -66,7 +69,7 @@ def _columns(columns: tuple[Column, ...]) -> str:
 
 
 def _split(split: Split) -> str:
-    words = f"one dataset of blocks of {_runs(split.blocks)} rows, shared out by {split.how!r}"
+    words = f"one dataset of blocks ({_runs(split.blocks)} rows), shared out by {split.how!r}"
     words += f" at {list(split.at)}" if split.at else ""
     gone = [f"{len(rows)} rows of process {p}" for p, rows in enumerate(split.dropped) if rows]
     words += f", less {', '.join(gone)}" if gone else ""

@@ -6,6 +6,7 @@ are written as they happen, so that a rank that hangs or dies leaves what it saw
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import logging
@@ -133,6 +134,8 @@ def user_mesh() -> Mesh:
 
 def warm_up() -> None:
     """One collective over each mesh that a case may use, so that none pays for its first use."""
+    if jax.process_count() <= len(os.sched_getaffinity(0)):
+        _be_batch()
     mesh = user_mesh()
     rows = NamedSharding(mesh, PartitionSpec(("replica", "shard")))
     for sharding in (rows, *(shardings.make(name) for name in shardings.NAMES)):
@@ -141,6 +144,19 @@ def warm_up() -> None:
         jax.block_until_ready(jax.device_put(array, NamedSharding(mesh, PartitionSpec())))
         jax.block_until_ready(_sums([array]))
     _collect()
+
+
+def _be_batch() -> None:
+    """Let the threads of this process, and those to come, preempt nobody when they are woken.
+
+    One that sends by gloo holds a lock, and is preempted by whom it woke: meanwhile gloo's own
+    thread asks for that lock over and over, on a core that others need. Half of a case was that.
+    Where there are fewer cores than processes, whoever is woken would wait too long for its turn.
+    """
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with contextlib.suppress(OSError):  # it ended, or the system does not let us: only slower
+            if os.sched_getscheduler(thread) == os.SCHED_OTHER:
+                os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _epochs(case: Case, process: int, make: Callable[[], Iterator[Any]]) -> None:

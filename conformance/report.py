@@ -153,7 +153,7 @@ def show(
     width: int,
     accounts: Mapping[str, Account] | None = None,
 ) -> None:
-    """Print a table a level, then the smallest case of each clause that does not pass.
+    """Print a table a level, then the smallest case of each clause that does not pass, each once.
 
     ``command`` is what runs one case again, with places for fields of ``Result``. ``accounts``, by
     the name of the test, say what went into a case.
@@ -179,21 +179,30 @@ def show(
             shown = r.verdict if r.verdict == "pass" else r.verdict.upper()
             table.add_row(r.clause.id, shown, counts, r.why_skipped or r.clause.text)
         console.print(table)
-    for r in reports:
-        if r.smallest is not None:
-            console.print(f"\n{r.clause.id} {r.verdict.upper()}: {r.clause.text}")
-            s = r.smallest
-            console.print(
-                f"  case {s.case}, {s.processes} processes of {s.devices} devices, {s.kind}"
-            )
-            if words := (accounts or {}).get(s.nodeid, {}).get("input_words"):
-                console.print(f"  input: {words}")
-            for line in s.words.splitlines():
-                console.print(f"  {line}")
-            again = command.format_map(asdict(s))
-            console.print(f"  again: {again}", soft_wrap=True)
+    for same in _by_evidence(reports):
+        console.print()
+        for r in same:
+            console.print(f"{r.clause.id} {r.verdict.upper()}: {r.clause.text}")
+        s = same[0].smallest
+        assert s is not None
+        console.print(f"  case {s.case}, {s.processes} processes of {s.devices} devices, {s.kind}")
+        if words := (accounts or {}).get(s.nodeid, {}).get("input_words"):
+            console.print(f"  input: {words}")
+        for line in s.words.splitlines():
+            console.print(f"  {line}")
+        again = command.format_map(asdict(s))
+        console.print(f"  again: {again}", soft_wrap=True)
     if reports:
         console.print(f"\n{_in_short(reports)}", soft_wrap=True)
+
+
+def _by_evidence(reports: Sequence[ClauseReport]) -> Iterable[list[ClauseReport]]:
+    """The clauses that do not pass, together where one case says the same of them."""
+    found: dict[tuple[str, str], list[ClauseReport]] = {}
+    for r in reports:
+        if r.smallest is not None:
+            found.setdefault((r.smallest.nodeid, r.smallest.words), []).append(r)
+    return found.values()
 
 
 def _in_short(reports: Sequence[ClauseReport]) -> str:

@@ -6,6 +6,7 @@ another process shows in every column.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,7 @@ def _coded(column: Column, process: int, rows: NDArray[np.int64]) -> Array:
     if column.dtype not in _ROWS_PER_PROCESS:
         # A salt per name, so that two columns never hold the same numbers.
         code = code * 8 + sum(column.name.encode()) % 7
-    cells: NDArray[Any] = np.arange(int(np.prod(column.trailing, dtype=np.int64)))
+    cells: NDArray[Any] = np.arange(math.prod(column.trailing))
     cells = cells.reshape(column.trailing)
     if column.dtype in _ROWS_PER_PROCESS or column.dtype in ("int16", "uint16"):
         cells = cells * 0

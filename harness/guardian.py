@@ -80,16 +80,29 @@ def is_guardian(pid: int) -> bool:
 
 
 def kill_marked(mark: bytes, limit_s: float = 5.0) -> bool:
-    """SIGKILL all processes that hold `mark`, until none is left; False when some were at last."""
+    """SIGKILL all processes that hold `mark`, until none is left; False when some were at last.
+
+    They are stopped first, until a look finds no more of them: what a process starts during a look
+    may have a mark of its own (that of another gang, say), and is known by its parent alone.
+    """
     deadline_s = time.monotonic() + limit_s
+    stopped: set[int] = set()
     while pids := marked(mark):
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        grown = not stopped.issuperset(pids) and time.monotonic() < deadline_s
+        _send(pids, signal.SIGSTOP if grown else signal.SIGKILL)
+        stopped.update(pids)
+        if grown:
+            continue
         if time.monotonic() > deadline_s:
             return False
         time.sleep(0.005)
     return True
+
+
+def _send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def hold(pids: list[int]) -> list[int]:

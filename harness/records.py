@@ -14,7 +14,7 @@ Any event may have `batch`, `phase`, and `epoch` where there are several.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 import os
 import socket
@@ -137,8 +137,8 @@ def parse(data: bytes) -> tuple[Event, ...]:
 
 def parse_clock(data: bytes) -> Clock | None:
     """Read what the clocks said when the run began; `None` where the rank did not get so far."""
-    line, end, _ = data.partition(b"\n")
-    return Clock(**json.loads(line)) if end and line.startswith(_CLOCK) else None
+    end = data.find(b"\n")
+    return Clock(**json.loads(data[:end])) if end >= 0 and data.startswith(_CLOCK) else None
 
 
 _CLOCK = b'{"host":'
@@ -146,7 +146,7 @@ _CLOCK = b'{"host":'
 
 def _event(line: bytes) -> Event:
     try:
-        seq, kind, t_s, fields = json.loads(line, object_hook=_from_json)
+        seq, kind, t_s, fields = _decode(line.decode())
     except (ValueError, TypeError) as error:
         # Not ours, but evidence: a caller of the gang gets an outcome whatever a rank writes.
         return Event(-1, "unreadable", 0.0, {"line": repr(line[:200]), "error": str(error)})
@@ -166,7 +166,7 @@ def _to_json(value: object) -> object:
             raise TypeError(f"an array of {array.dtype} cannot be recorded")
         # Extension types (bfloat16) have no typestring of their own: their name says what they are.
         dtype = array.dtype.name if array.dtype.isbuiltin == 2 else array.dtype.str
-        content = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+        content = binascii.b2a_base64(array.tobytes(), newline=False).decode()
         return {"dtype": dtype, "shape": array.shape, "base64": content}
     raise TypeError(f"a value of type {type(value).__name__} cannot be recorded")
 
@@ -174,8 +174,11 @@ def _to_json(value: object) -> object:
 def _from_json(value: dict[str, Any]) -> object:
     if value.keys() != _ARRAY_KEYS:
         return value
-    array = np.frombuffer(base64.b64decode(value["base64"]), _dtype(value["dtype"]))
+    array = np.frombuffer(binascii.a2b_base64(value["base64"]), _dtype(value["dtype"]))
     return array.reshape(value["shape"])
+
+
+_decode = json.JSONDecoder(object_hook=_from_json).decode
 
 
 def _dtype(name: str) -> np.dtype[Any]:

@@ -1,5 +1,6 @@
 """Host memory: what may be handed to a device without a copy, and buffers made for that."""
 
+import contextlib
 import ctypes
 import math
 import sys
@@ -33,9 +34,11 @@ class Pool:
     of, and so the buffer comes back when the last such array is gone. Fresh memory would cost more
     than the copy into it: the system has to map and clear each page.
 
+    What lies idle was in use before, at one time, and makes way for buffers of other sizes. So a
+    pool does not raise the most memory that is needed, whatever uses it.
+
     Args:
-        most_bytes: How much may lie idle. What lies idle was in use before, at one time, so a pool
-            does not raise the most memory that is needed.
+        most_bytes: How much may lie idle.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -56,6 +59,7 @@ class Pool:
         try:
             raw = idle.pop()
         except IndexError:
+            self._make_way(nbytes)
             raw = aligned_empty((nbytes,), np.dtype(np.uint8))
         # Views of views refer to this in the end: as it is no array, numpy cannot skip it.
         memory: Any = raw  # numpy's types do not say that an array is a buffer
@@ -64,10 +68,20 @@ class Pool:
         array: np.ndarray = np.frombuffer(lease, dtype)
         return array.reshape(shape)
 
+    def _make_way(self, nbytes: int) -> None:
+        """Let go of idle buffers, where there are any, for a new one of a size that is lacking."""
+        for size, idle in list(self._idle.items()):
+            while idle and nbytes > 0:
+                with contextlib.suppress(IndexError):  # another thread took it
+                    idle.pop()
+                    nbytes -= size
+            if not idle:
+                self._idle.pop(size, None)
+
     def _take_back(self, raw: np.ndarray) -> None:
         """Keep a buffer for later, or let it go; in whatever thread drops the last reference."""
         if self.idle_bytes + raw.nbytes <= self._most_bytes:
-            self._idle[raw.nbytes].append(raw)
+            self._idle.setdefault(raw.nbytes, []).append(raw)
 
 
 def is_immutable(array: np.ndarray) -> bool:

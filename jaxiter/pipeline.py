@@ -21,7 +21,10 @@ from jaxiter.stats import EpochStats
 MOST_AHEAD = 256  # batches
 MOST_AHEAD_BYTES = 64 << 20
 _MOST_BYTES_ALONE = 16 << 20  # where there is no agreement to hide
+_FIRST_AHEAD = 8  # batches; with fewer, each of the first decisions carries one or two
+_FIRST_AHEAD_BYTES = 16 << 20
 _STEP_S = 1.0  # longest wait of a consumer between looks at the clock
+_QUICK_STEP_S = 0.002  # where news is held back: others set that alarm, and wake nobody for it
 _SHORT_REST_S = 0.001  # of a source; if it is woken more often, longer passes cost less
 _NAP_S = 0.0003  # of a consumer, before it asks to be woken
 _NAP_ENOUGH_S = 0.00045  # of waiting; where it takes longer, a nap is a wake-up more
@@ -99,6 +102,13 @@ def mean_step_s(mean_s: float, away_s: float) -> float:
     return mean_s + (min(away_s, 7 * SHORT_STEP_S) - mean_s) / 8
 
 
+def _look(machine: Machine, ahead: int) -> None:
+    """Let so many batches be held, where it would be fewer; memory must have room for them."""
+    machine.memory_fits(ahead)
+    while machine.look_ahead < ahead:
+        machine.look_further()
+
+
 class Epoch:
     """Runs one epoch; `next` may be called from any thread."""
 
@@ -131,7 +141,8 @@ class Epoch:
         self._rested_at = 0.0
         self._placing = False  # some thread is at it
         self._naps = True  # the consumer, who need not be woken then
-        self._step_s = 2 * SHORT_STEP_S  # that the consumer is away between batches
+        self._step_s = 1.5 * SHORT_STEP_S  # that the consumer is away between batches
+        self._most_ahead = 0  # batches that memory allows to hold
         self._over = False
         self._reader = self._thread("reader", label, self._read)
         self._placer = self._thread("placer", label, self._place)
@@ -199,6 +210,9 @@ class Epoch:
         self._step_s = mean_step_s(self._step_s, machine.away_s(self._engine.clock()))
         machine.quick = self._step_s <= SHORT_STEP_S
         self._engine.ahead = not machine.quick
+        if machine.quick and not machine.has_room:
+            self._engine.poll()
+            _look(machine, self._most_ahead)
 
     def _take(self, machine: Machine) -> Callable[[], Any]:
         """Return the batch that is there, or say how it ended; the lock is held."""
@@ -256,6 +270,9 @@ class Epoch:
         engine = self._engine
         if self._may_place(machine):
             return
+        if machine.quick and machine.has_room:
+            # Until the look-ahead is full, news is held back, and a reader that rests fills none.
+            engine.room.notify()
         began = engine.clock()
         engine.consumers += 1
         try:
@@ -270,7 +287,8 @@ class Epoch:
                 self._device or self._over or self._may_place(machine) or self._ended(machine)
             ):
                 alarm_s = machine.wake_at(engine.clock()) - engine.clock()
-                engine.ready.wait(min(_STEP_S, max(_NAP_S, alarm_s)))
+                most_s = _QUICK_STEP_S if machine.quick else _STEP_S
+                engine.ready.wait(min(most_s, max(_NAP_S, alarm_s)))
                 engine.poll()
         finally:
             engine.consumers -= 1
@@ -333,7 +351,10 @@ class Epoch:
                     if loaded.nbytes > largest:
                         largest = loaded.nbytes
                         most_bytes = MOST_AHEAD_BYTES if engine.sends else _MOST_BYTES_ALONE
-                        machine.memory_fits(min(MOST_AHEAD, most_bytes // largest))
+                        if held == 1 and engine.sends:
+                            _look(machine, min(_FIRST_AHEAD, _FIRST_AHEAD_BYTES // largest))
+                        self._most_ahead = min(MOST_AHEAD, most_bytes // largest)
+                        machine.memory_fits(self._most_ahead)
                     machine.batch_ready(loaded.schema, loaded.checksum)
                     if not machine.has_room:
                         self._rest(machine)
@@ -344,7 +365,8 @@ class Epoch:
             with engine as machine:
                 if self._stopped(machine):
                     return
-                machine.memory_fits(MOST_AHEAD)  # padding takes no host memory
+                self._most_ahead = MOST_AHEAD  # padding takes no host memory
+                machine.memory_fits(MOST_AHEAD)
                 if tail is None:
                     machine.source_ended()
                 else:
@@ -361,9 +383,9 @@ class Epoch:
     def _rest(self, machine: Machine) -> None:
         """Let the source rest until there is room; the lock is held."""
         engine = self._engine
+        engine.poll()  # while there is no room: then nothing is held back
         if machine.quick:
-            machine.look_further()
-        engine.poll()
+            _look(machine, self._most_ahead)
         while not machine.has_room and not self._stopped(machine):
             engine.room.wait()
         now = engine.clock()

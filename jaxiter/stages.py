@@ -17,7 +17,8 @@ from jaxiter.placement import Placement, rows_checksum
 from jaxiter.schema import Schema, unflatten
 from jaxiter.site import Site
 
-_POOL_BYTES = 64 << 20  # that may lie idle
+# Of all epochs of this process: in a pool of its own, each would have the system map all anew.
+_POOL = Pool(64 << 20)
 
 
 class BatchStages:
@@ -45,7 +46,7 @@ class BatchStages:
         self._placement = placement
         self._process = process
         self._x64 = x64
-        self._memory = Memory(Pool(_POOL_BYTES).empty, placement.packs)
+        self._memory = Memory(_POOL.empty, placement.packs)
         self._replicated = any(len(group) > 1 for group in placement.row_groups)
 
     def open(self) -> Iterator[Loaded]:

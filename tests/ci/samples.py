@@ -71,6 +71,7 @@ def record(
             "versions": {"jax": "0.10.2", "ray": "2.60.0"},
             "platform": "Linux",
             "cpus": 2,
+            "commit": "commit 0123456789ab",
         },
         comparison=compare(
             results,
@@ -86,5 +87,7 @@ def record(
         known="known results of thing-1.toml",
         command="python -m ci.gate --subject some:thing",
         again="python -m pytest '{nodeid}' --processes {processes} --devices {devices}",
+        chosen=len(wanted),
+        possible=1471,
         lost=lost,
     )

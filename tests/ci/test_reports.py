@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -141,6 +142,15 @@ class _Page(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         """Note that it ends; each must end what began last."""
         assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("render", [as_page, as_markdown])
+def test_a_report_says_how_much_ran_and_of_which_commit(render: Callable[[Record], str]) -> None:
+    """A report says how many of the possible cases were chosen, and what the suite was of."""
+    text = render(replace(_run(), chosen=5, possible=1471))
+
+    assert "5 of the 1,471 cases" in text
+    assert "The suite is of commit 0123456789ab" in text
 
 
 def test_the_page_stands_alone() -> None:

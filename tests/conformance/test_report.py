@@ -316,6 +316,18 @@ def test_what_does_not_pass_is_told_in_words_and_can_be_run_again() -> None:
     assert f"  again: pytest '{node}' --processes 3 --devices 2\n" in text
 
 
+def test_clauses_with_one_evidence_are_told_together() -> None:
+    """A case that says the same of two clauses is shown once, below both of them."""
+    first, second, third = CORE[:3]
+    results = [_result("fail", first), _result("fail", second, words="other")]
+    text = _shown(*results, _result("fail", third))
+
+    assert text.count("skew was fail") == 1
+    assert text.count("case skew, 2 processes") == 2
+    heads = [line.split()[0] for line in text.splitlines() if " FAIL: " in line]
+    assert heads == [first, third, second]
+
+
 def test_words_are_shown_as_they_are() -> None:
     """Brackets, colons and quotes of words are no markup."""
     words = "got [4, 0] rows, expected [bold]4[/bold] :x: of 'x'"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness import Gang, Hung, Returned, guardian
@@ -169,6 +172,40 @@ def test_a_mark_can_be_told_from_the_first_moment() -> None:
         process.wait()
 
     assert seen == [f"{MARK_NAME}=fresh\0".encode()] * 100
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return list(process.cmdline())
+    return []
+
+
+def test_what_is_started_during_a_look_is_ended_too() -> None:
+    """No process escapes whose parent, which alone holds the mark, starts it as that is ended."""
+    seconds = secrets.randbelow(10**9) + 10**9  # tells the children from all other processes
+    program = (
+        "import subprocess\n"
+        "for _ in range(1000):\n"
+        f"    subprocess.Popen(['/bin/sleep', '{seconds}'], env={{}}, close_fds=False)\n"
+        "    print(flush=True)\n"
+    )
+    mark = f"{MARK_NAME}={secrets.token_hex(8)}"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        env={**os.environ, MARK_NAME: mark.partition("=")[2]},
+    ) as parent:
+        assert parent.stdout is not None
+        for _ in range(20):
+            parent.stdout.readline()
+        ended = guardian.kill_marked(mark.encode(), limit_s=LIMIT_S)
+        parent.stdout.close()
+    escaped = [each for each in psutil.process_iter() if str(seconds) in _arguments(each)]
+    for each in escaped:
+        each.kill()
+
+    assert ended
+    assert escaped == []
 
 
 @pytest.mark.parametrize("doing", ["run", "with"])

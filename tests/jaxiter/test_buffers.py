@@ -1,5 +1,6 @@
 """Tests of jaxiter.buffers."""
 
+import gc
 import mmap
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jaxiter
+from jaxiter import buffers, stages
 from jaxiter.buffers import ALIGNMENT, Pool, aligned_empty, is_immutable
 
 
@@ -106,3 +109,36 @@ def test_a_pool_keeps_no_more_than_it_may() -> None:
     del held, small
 
     assert pool.idle_bytes == 2 << 20
+
+
+def test_what_lies_idle_makes_way_for_another_size() -> None:
+    """A fresh buffer takes the place of idle ones of other sizes, as far as it needs to."""
+    pool = Pool(4 << 20)
+    held = [pool.empty((1 << 20,), np.dtype(np.uint8)) for _ in range(3)]
+    del held
+    assert pool.idle_bytes == 3 << 20
+    larger = pool.empty((2 << 20,), np.dtype(np.uint8))
+
+    assert pool.idle_bytes == 1 << 20
+    del larger
+    assert pool.idle_bytes == 3 << 20
+
+
+def test_epochs_use_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one iterator has copied into serves the next one of this process."""
+    pool, made = Pool(4 << 20), []
+
+    def counted(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        made.append(shape)
+        return aligned_empty(shape, dtype)
+
+    monkeypatch.setattr(stages, "_POOL", pool)
+    monkeypatch.setattr(buffers, "aligned_empty", counted)
+    for _ in range(3):
+        rows = [{"x": np.zeros((8, 1 << 15), np.float32)}]
+        for batch in jaxiter.iter_jax_batches(rows, batch_size=8):
+            assert batch["x"].shape == (8, 1 << 15)
+            del batch
+        gc.collect()
+
+    assert made == [(1 << 20,)]

@@ -605,3 +605,48 @@ def test_a_stuck_source_does_not_hold_up_close(gang: Gang) -> None:
     for took, names in values(gang.run(stuck, deadline_s=DEADLINE_S)):
         assert took < 1.0
         assert [name.split(" iterator")[0] for name in names] == ["jaxiter reader"]
+
+
+def _break_unpacking(rows: int) -> tuple[int, str]:
+    """Consume a wide table; process 1 cannot launch what takes its batch 3 apart."""
+    from jaxiter import packing as typed_packing
+
+    packing: Any = typed_packing
+    me, launched = jax.process_index(), 0
+    make = packing.unpacker
+
+    def unpacker(*kind: Any) -> Any:
+        unpack = make(*kind)
+
+        def counted(block: Any) -> Any:
+            nonlocal launched
+            launched += 1
+            if me == 1 and launched == 4:
+                raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+            return unpack(block)
+
+        return counted
+
+    packing.unpacker = unpacker
+    table = {f"c{i}": np.arange(rows, dtype=np.float32) for i in range(20)}
+    got = 0
+    batches = jaxiter.iter_jax_batches([table], batch_size=4)
+    try:
+        for batch in batches:
+            jax.block_until_ready(batch)
+            got += 1
+    except (jaxiter.JaxIterError, RuntimeError) as error:
+        return got, f"{type(error).__name__}: {error}"
+    finally:
+        packing.unpacker = make
+    return got, ""
+
+
+def test_a_wide_batch_that_cannot_be_taken_apart_ends_all(gang: Gang) -> None:
+    """The error of the launch is raised where it failed; the others learn who left, in time."""
+    (got0, error0), (got1, error1) = values(gang.run(_break_unpacking, 4000, deadline_s=DEADLINE_S))
+
+    assert (got1, error1) == (3, "RuntimeError: RESOURCE_EXHAUSTED: out of memory")
+    assert 3 <= got0 < 1000
+    assert error0.startswith("PeerLeftError: ")
+    assert "process 1" in error0
