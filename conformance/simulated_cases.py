@@ -179,7 +179,10 @@ def judge(case: Case, end: End) -> str:
         # What is decided cannot be taken back: the others may have got all of it, and the end.
         ends = ("end", "", None), ("error", "UnevenError", None)
         outcomes = {i: o for i, o in outcomes.items() if i == case.at or o not in ends}
-    if len(set(outcomes.values())) > 1 and not _gave_up_on_stopped(case, outcomes):
+    if case.fault == "stop" and case.at == 0:
+        # Who has waited for too long gives up alone. When 0 goes on then, others may not have.
+        outcomes = {i: o for i, o in outcomes.items() if not i or o[1:] != _GAVE_UP} or outcomes
+    if len(set(outcomes.values())) > 1:
         return f"outcomes differ: {outcomes}"
     counts = {index: rank.machine.taken for index, rank in those.items()}
     if wrong := _wrong_counts(case, end, counts, _outcomes(those)):
@@ -235,12 +238,6 @@ def _wrong_rows(rank: SimulatedRank) -> str:
     tail = int(threads.source.partition(" ")[2] or 0)
     due = min(taken, threads.held) * BATCH_SIZE + (tail if taken > threads.held else 0)
     return "" if threads.rows == due else f"got {threads.rows} rows in {taken} batches, not {due}"
-
-
-def _gave_up_on_stopped(case: Case, outcomes: dict[int, tuple[str, str, int | None]]) -> bool:
-    """Whether others gave up alone on process 0, which went on later than any may wait."""
-    others = {outcome for index, outcome in outcomes.items() if index}
-    return case.fault == "stop" and case.at == 0 and others == {("error", *_GAVE_UP)}
 
 
 def _ended(end: End) -> list[tuple[int, int]]:

@@ -35,6 +35,7 @@ COMPARED = [
 TRIPLES = [
     *(Case(ranks=3, batches=1, ends=ends) for ends in ENDS),
     *(Case(ranks=3, batches=1, fault=fault, at=2) for fault in ("die", "leave", "unplaced")),
+    Case(ranks=3, batches=0, fault="stop", at=0),
 ]
 SWEPT = [
     Case(fault="die", at=0),
