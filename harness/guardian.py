@@ -22,6 +22,7 @@ import time
 PARENT_CHECK_S = 1.0
 QUIET_S = 0.1
 EXEC_LIMIT_S = 1.0
+STOP_LIMIT_S = 1.0
 
 
 def marked(mark: bytes) -> list[int]:
@@ -85,18 +86,35 @@ def kill_marked(mark: bytes, limit_s: float = 5.0) -> bool:
     They are stopped first, until a look finds no more of them: what a process starts during a look
     may have a mark of its own (that of another gang, say), and is known by its parent alone.
     """
-    deadline_s = time.monotonic() + limit_s
-    stopped: set[int] = set()
+    began_s = time.monotonic()
+    deadline_s, stop_until_s = began_s + limit_s, began_s + min(limit_s, STOP_LIMIT_S)
+    told: set[int] = set()  # to stop
     while pids := marked(mark):
-        grown = not stopped.issuperset(pids) and time.monotonic() < deadline_s
-        _send(pids, signal.SIGSTOP if grown else signal.SIGKILL)
-        stopped.update(pids)
-        if grown:
+        now_s = time.monotonic()
+        grown = not told.issuperset(pids) and now_s < deadline_s
+        # Until one thread has seen the signal, the others go on.
+        stops = grown or (now_s < stop_until_s and any(map(runs, pids)))
+        _send(pids, signal.SIGSTOP if stops else signal.SIGKILL)
+        told.update(pids)
+        if stops:
             continue
         if time.monotonic() > deadline_s:
             return False
         time.sleep(0.005)
     return True
+
+
+def runs(pid: int) -> bool:
+    """Whether a thread of a process runs, or waits for what may wake it: it is not stopped yet."""
+    with contextlib.suppress(OSError):  # it has just ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{pid}/task/{thread}/stat", "rb") as file,
+            ):
+                if file.read().rpartition(b")")[2].split()[0] in (b"R", b"S"):
+                    return True
+    return False
 
 
 def _send(pids: list[int], number: signal.Signals) -> None:

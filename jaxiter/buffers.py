@@ -37,6 +37,9 @@ class Pool:
     What lies idle was in use before, at one time, and makes way for buffers of other sizes. So a
     pool does not raise the most memory that is needed, whatever uses it.
 
+    Garbage may be collected, and so buffers come back, wherever a tuple is made. So what is known
+    is looked at in copies, which a dict makes at once, other than a list of its items.
+
     Args:
         most_bytes: How much may lie idle.
     """
@@ -48,7 +51,7 @@ class Pool:
     @property
     def idle_bytes(self) -> int:
         """How much lies idle."""
-        return sum(nbytes * len(idle) for nbytes, idle in list(self._idle.items()))
+        return sum(nbytes * len(idle) for nbytes, idle in self._idle.copy().items())
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """Return an uninitialised array as `aligned_empty` does; callable from any thread."""
@@ -70,7 +73,7 @@ class Pool:
 
     def _make_way(self, nbytes: int) -> None:
         """Let go of idle buffers, where there are any, for a new one of a size that is lacking."""
-        for size, idle in list(self._idle.items()):
+        for size, idle in self._idle.copy().items():
             while idle and nbytes > 0:
                 with contextlib.suppress(IndexError):  # another thread took it
                     idle.pop()

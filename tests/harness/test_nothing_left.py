@@ -208,6 +208,33 @@ def test_what_is_started_during_a_look_is_ended_too() -> None:
     assert escaped == []
 
 
+def test_nothing_is_ended_before_all_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a signal is seen late, as by a thread that gets no time, its effect is waited for."""
+    mark = f"{MARK_NAME}={secrets.token_hex(8)}"
+    send = guardian._send
+    running: list[list[int]] = []
+    stopping: list[threading.Timer] = []
+
+    def late(pids: list[int], number: signal.Signals) -> None:
+        if number == signal.SIGKILL:
+            running.append([pid for pid in pids if guardian.runs(pid)])
+            send(pids, number)
+        elif not stopping:
+            stopping.append(threading.Timer(0.1, send, (pids, number)))
+            stopping[0].start()
+
+    monkeypatch.setattr(guardian, "_send", late)
+    monkeypatch.setattr(guardian, "STOP_LIMIT_S", LIMIT_S)
+    with subprocess.Popen(
+        ["/bin/sleep", "1000"], env={**os.environ, MARK_NAME: mark.partition("=")[2]}
+    ):
+        ended = guardian.kill_marked(mark.encode(), limit_s=LIMIT_S)
+    stopping[0].join()
+
+    assert ended
+    assert running[0] == []
+
+
 @pytest.mark.parametrize("doing", ["run", "with"])
 def test_ctrl_c_leaves_nothing(temp_dir: Path, start_parent: StartParent, doing: str) -> None:
     """SIGINT to the parent's process group ends the parent, which ends all: none dies half."""

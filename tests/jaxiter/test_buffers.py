@@ -124,6 +124,39 @@ def test_what_lies_idle_makes_way_for_another_size() -> None:
     assert pool.idle_bytes == 3 << 20
 
 
+@pytest.mark.parametrize("at", range(2, 22, 2))
+def test_garbage_may_be_collected_while_the_pool_looks_at_what_is_idle(at: int) -> None:
+    """A buffer of another size that comes back in the midst of a look does not spoil it.
+
+    Up to Python 3.11 garbage is collected where a tuple is made, if there is no old one to use.
+    """
+    pool = Pool(64 << 20)
+    held = [pool.empty(((1 << 18) + 1,), np.dtype(np.uint8))]
+    idle = [pool.empty(((1 << 18) + extra,), np.dtype(np.uint8)) for extra in range(2, 52)]
+    del idle
+    before = pool.idle_bytes
+    threshold = gc.get_threshold()
+    collections = 0
+
+    def let_go(phase: str, _: dict[str, int]) -> None:
+        nonlocal collections
+        collections += phase == "start"
+        if collections == at:  # of some two dozen, if each item of the pool is a new tuple
+            held.clear()
+
+    tuples = [(each, each) for each in range(4000)]  # more than the interpreter keeps
+    gc.callbacks.append(let_go)
+    gc.set_threshold(1)
+    try:
+        seen = pool.idle_bytes
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(let_go)
+    del tuples
+
+    assert seen - before in (0, (1 << 18) + 1)  # whether it came first
+
+
 def test_epochs_use_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one iterator has copied into serves the next one of this process."""
     pool, made = Pool(4 << 20), []
