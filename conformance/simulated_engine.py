@@ -1,6 +1,7 @@
 """The iterator's engine without threads, and what tells one state of its machine from another."""
 
 import functools
+import math
 import operator
 import threading
 from collections import deque
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from conformance.simulated_script import Setting
+from jaxiter.deciding import Timing
 from jaxiter.engine import Engine
 from jaxiter.errors import Note
 from jaxiter.protocol import Machine
@@ -124,7 +126,10 @@ def key_of(state: object, now: float, setting: Setting) -> Hashable:
     found: list[Hashable] = [
         tuple(value) if type(value) is list else value for value in plain(content)
     ]
-    ended = setting.abridged and content.get("_final") is not None and not timing.abort_on_loss
+    abridged = setting.abridged and not timing.abort_on_loss
+    ended = abridged and content.get("_final") is not None
+    capped = abridged and timing.warn_s == math.inf
+    longest = _longest_s(content, timing) if capped else {}
     over = _TIMES - {"_wake_at"}
     if ended and content.get("_error") is not None:
         over -= {"_waiting_since"}  # it may still be told
@@ -135,10 +140,15 @@ def key_of(state: object, now: float, setting: Setting) -> Hashable:
         elif ended and name in over:
             found.append(value is None)  # since when, matters to words of logs
         elif name in _TIMES:
+            most_s = longest.get(name, longest_s)
+            if most_s is None:
+                continue
             if type(value) is not list:
-                found.append(_ago(value, now, longest_s))
+                found.append(_ago(value, now, most_s))
             elif name != "_heard_at" or timing.abort_on_loss:  # or else words of warnings
-                found.append(tuple([_ago(moment, now, longest_s) for moment in value]))
+                if capped:  # only what is later than that decision counts
+                    most_s = min(most_s, now - content["_advanced_at"])
+                found.append(tuple([_ago(moment, now, most_s) for moment in value]))
         elif name == "_seen":
             found.append(value > 0)  # how many, matters to the deletion of keys alone
         elif name == "_sent":
@@ -152,6 +162,31 @@ def key_of(state: object, now: float, setting: Setting) -> Hashable:
         else:
             found.append((wordless(value.error), value.left) if ended else value)
     return tuple(found)
+
+
+def _longest_s(content: dict[str, Any], timing: Timing) -> dict[str, float | None]:
+    """Return for points in time how long ago is all the same: the longest they are compared with.
+
+    None for those that are not compared with anything, as others of process 0 stand for them.
+    """
+    hold_s = max(timing.lazy_s, timing.soon_s)
+    if "_advanced_at" in content:
+        return {
+            "_waiting_since": timing.timeout_s,
+            "_advanced_at": timing.timeout_s,
+            "_news_since": hold_s,
+            "_spoke_at": timing.beat_s,
+        }
+    if content.get("_decider") is not None:
+        return {
+            "_waiting_since": timing.timeout_s,
+            "_looked_at": hold_s,
+            "_wake_at": 0.0,
+            "_sent_at": None,
+            "_heard_at": None,
+            "_news_since": None,
+        }
+    return {"_wake_at": 0.0}
 
 
 def wordless(note: Note | None) -> Note | None:

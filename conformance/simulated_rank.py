@@ -99,19 +99,14 @@ class SimulatedRank:
 
     @property
     def outcome(self) -> Hashable:
-        """Return what has become of it; a judge looks at nothing else."""
+        """Return what has become of it; a judge looks at nothing else, at less before the end."""
         threads, machine = self.threads, self.machine
+        source = machine.own_batches, threads.held, threads.source, self.decided
+        if not self.finished:
+            return source
         note = threads.error
-        return (
-            threads.consumer,
-            None if note is None else (note.kind, note.process),
-            machine.taken,
-            machine.own_batches,
-            threads.rows,
-            threads.held,
-            threads.source,
-            self.decided,
-        )
+        error = None if note is None else (note.kind, note.process)
+        return threads.consumer, error, machine.taken, threads.rows, *source
 
     def moves(self) -> Sequence[str]:
         """Return what its threads may do next."""
@@ -472,7 +467,8 @@ class SimulatedRank:
         if not standing.left:
             standing = replace(standing, taken=0)
         standing = replace(standing, error=wordless(standing.error))
-        return replace(message, standing=standing, seen=0, full=False)
+        waited_s = min(message.waited_s, self.setting.timing.timeout_s)
+        return replace(message, standing=standing, seen=0, waited_s=waited_s, full=False)
 
     def key(self, now: float) -> Hashable:
         """Return what its further behaviour depends on."""

@@ -80,9 +80,11 @@ class Setting:
         most_ahead: Batches that memory has room for.
         abridged: Leave out of messages, and of the states that are told apart, what changes
             nothing but the words of logs and the deletion of keys: in reports, how many batches
-            the consumer has taken (unless it left), how many decisions are read, and whether the
-            buffer is full; of errors, the message; of the end, how many rows are dropped; after it,
-            all that was reported before.
+            the consumer has taken (unless it left), how many decisions are read, whether the
+            buffer is full, and for how much longer than the time-out the consumer has waited; of
+            errors, the message; of the end, how many rows are dropped; after it, all that was
+            reported before; of what process 0 knows, how much longer ago it was than any time that
+            it is compared with.
         one_schema: Leave out, likewise, what padding is told of the schema, as all is the same.
         machine: The class of the state machine; another one shows that faults of it are found.
     """

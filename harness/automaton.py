@@ -153,6 +153,7 @@ class Groups:
         self._members: list[list[int]] = [[] for _ in range(max(group_of, default=-1) + 1)]
         for state, group in enumerate(group_of):
             self._members[group].append(state)
+        self._unasked = unasked(automaton, group_of)
         self._moves: dict[int, tuple[Move, ...]] = {}
         self._after: dict[tuple[int, Event], tuple[tuple[int, tuple[Post, ...]], ...]] = {}
 
@@ -162,6 +163,17 @@ class Groups:
             self._members.append([len(self._group_of)])
             self._group_of.append(len(self._members) - 1)
         return self._group_of[state]
+
+    def unasked(self, group: int) -> int:
+        """Return the ranks that it may send something before it hears of them: see `unasked`."""
+        return self._unasked[group] if group < len(self._unasked) else _ALL
+
+    @property
+    def still_unasked(self) -> bool:
+        """Whether `unasked` allows for all steps that were run since it was computed as well."""
+        self.of(len(self.automaton.states) - 1)
+        now = unasked(self.automaton, self._group_of)
+        return all(more & ~bits == 0 for more, bits in zip(now, self._unasked, strict=False))
 
     def state(self, group: int) -> State:
         """Return one state of a group; what a judge looks at is the same for all of them."""
@@ -190,6 +202,40 @@ class Groups:
                 dict.fromkeys((self.of(to), posts) for to, posts in results)
             )
         return found
+
+
+_ALL = -1  # bits of all ranks
+
+
+def unasked(automaton: Automaton, group_of: Sequence[int]) -> list[int]:
+    """Return the ranks that each group may send something before it hears of them, as bits.
+
+    To others it sends nothing, whatever moves it makes and whomever else it hears, until it has
+    heard of them or time has passed. So it is by the steps that were run.
+    """
+    size = max(group_of, default=-1) + 1
+    found = [0] * size
+    before: list[set[tuple[int, int]]] = [set() for _ in range(size)]  # whence, and whom it hears
+    for number, group in enumerate(group_of):
+        for event, (to, posts) in automaton.steps[number].items():
+            heard = 0
+            if isinstance(event, tuple):
+                if event[0] in ("wait", "stand"):
+                    continue
+                for sender, _ in event:
+                    heard |= 1 << sender
+            for receiver, _ in posts:
+                found[group] |= (_ALL if receiver is None else 1 << receiver) & ~heard
+            before[group_of[to]].add((group, heard))
+    todo = [group for group in range(size) if found[group]]
+    while todo:
+        group = todo.pop()
+        for earlier, heard in before[group]:
+            bits = found[earlier] | found[group] & ~heard
+            if bits != found[earlier]:
+                found[earlier] = bits
+                todo.append(earlier)
+    return found
 
 
 def alike(automaton: Automaton) -> list[int]:

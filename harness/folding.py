@@ -2,7 +2,8 @@
 
 What can be told apart by nothing but silent moves inside a rank (which of its threads goes first,
 say) is one state for the others. The groups come from what was seen so far of each rank, in rounds:
-explore some states, put in groups what is alike, explore more of the groups.
+explore some states, put in groups what is alike, explore more of the groups. A round goes on after
+something seems to be wrong, so that the next one knows more states.
 
 Groups that are wrong cost nothing but time: a group can do whatever one of its states can, so if
 nothing is wrong with what groups may come to, nothing is with what ranks may. What seems to be
@@ -24,7 +25,7 @@ from harness.exploration import Exploration, Found
 from harness.frontier import Frontier
 
 _FIRST = 200  # states of ranks of the first round
-_MORE = 1.5
+_MORE = 1.1  # times as many at least; groups of few new states are fewer
 _AT_ONCE = 1 << 16  # states whose next ones are found together; more do not fit in a cache
 
 
@@ -59,6 +60,8 @@ def _in_rounds(exploration: Exploration, most_states: float) -> Found:
         folded = exploration.grouped(groups)
         known = sum(len(automaton.states) for automaton in exploration.automata)
         found = sweep(folded, most_states, max(_FIRST, _MORE * known))
+        if found.complete and not folded.worlds.reduced_rightly:
+            found = replace(found, complete=False)
         if found.wrong:
             wrong, schedule = exploration.follow(folded, found.worlds)
             if wrong:
@@ -77,6 +80,8 @@ def sweep(
 ) -> Found:
     """Do what `Exploration.run` does, in arrays; of a way to what is wrong, the states alone.
 
+    It goes on after what is wrong, to twice as many states, but judges no more of them.
+
     Args:
         exploration: What to look at.
         most_states: Look no further after so many states.
@@ -94,19 +99,20 @@ def sweep(
     wrong, at = "", -1
     level = len(seen)  # where the states that are a step further begin
     cut = False
-    while done < len(seen) and not wrong and not cut:
+    while done < len(seen) and not cut:
         upto = min(level, done + _AT_ONCE)
         states = frontier.worlds(seen.keys[:, done:upto])
         of, after = frontier.successors(states)
         final = np.flatnonzero(np.bincount(of, minlength=upto - done) == 0)
         bad = frontier.wrong(states)[:1]
-        for position in sorted({*final.tolist(), *bad.tolist()}):
+        for position in [] if wrong else sorted({*final.tolist(), *bad.tolist()}):
             world = tuple(states[:, position].tolist())
             wrong = worlds.wrong(world) or exploration.wrong_at_end(world)
             ends += 1
             outcomes.add(worlds.outcomes(world))
             if wrong:
                 at = done + position
+                most_states = min(most_states, 2 * len(seen))
                 break
         steps += len(of)
         numbers = seen.numbers(frontier.keys(after))

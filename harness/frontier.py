@@ -15,10 +15,10 @@ from harness.arrays import Integers, Table, packed, unpacked
 from harness.arrays import Words as Keys
 from harness.automaton import Event, Groups
 from harness.simulation import Post
-from harness.worlds import DEAD, FLAGS, HAS_STOPPED, QUANTUM_S, STOPPED, Worlds
+from harness.worlds import DEAD, FLAGS, QUANTUM_S, STANDS, WENT_ON, Worlds
 
 Which = NDArray[np.bool_]
-_STATE, _CONTENT, _CLOCK = 24, 12, 22  # bits; of which a state has 2 flags, and one value is `DEAD`
+_STATE, _CONTENT, _CLOCK = 24, 16, 22  # bits; of which a state has 2 flags, and one value is `DEAD`
 _RANK, _POSTS = 8, 20  # bits
 _NEVER = 1 << _CLOCK
 
@@ -30,8 +30,9 @@ class _Rank:
         self._groups = groups
         self._texts = texts
         self._posts: dict[tuple[Post, ...], int] = {(): 0}
-        # Moves, listens, finished, wrong, when it wakes; of its moves: one leads elsewhere, counts.
-        self.facts = Table(self._facts, [_STATE], 7)
+        # Moves, listens, finished, wrong, when it wakes; of its moves: one leads elsewhere, counts;
+        # whom it may send something unasked.
+        self.facts = Table(self._facts, [_STATE], 8)
         self.moves = Table(self._moves, [_STATE], 3)  # to, posts, counts
         self.hears = Table(self._hears, [_STATE, _RANK, _CONTENT], 2)  # to, posts
         self.waits = Table(self._waits, [_STATE, 1, _CLOCK], 2)  # to, posts
@@ -48,7 +49,7 @@ class _Rank:
         elsewhere = any(move.to != group or move.posts for move in moves)
         counts = any(move.counts for move in moves)
         facts = bool(state.moves), state.listens, state.finished, bool(state.wrong)
-        return [(*facts, wakes, elsewhere, counts)]
+        return [(*facts, wakes, elsewhere, counts, self._groups.unasked(group))]
 
     def _moves(self, group: int) -> list[tuple[int, ...]]:
         moves = self._groups.moves(group)
@@ -134,21 +135,18 @@ class Frontier:
             befalls = np.flatnonzero(chosen & ~now.finished[index])
             if index in self._worlds.dies:
                 yield self._dies(worlds, index, befalls)
-            if index in self._worlds.stops:
-                first = befalls[worlds[index, befalls] & HAS_STOPPED == 0]
-                yield first, _with(worlds, index, first, worlds[index, first] | FLAGS)
-                goes_on = ~now.over & ~now.narrowed & (worlds[index] != DEAD)
-                goes_on &= (worlds[index] & STOPPED > 0) & (now.clock <= self._worlds.limit // 2)
-                on = np.flatnonzero(goes_on)
-                yield on, _with(worlds, index, on, worlds[index, on] & ~STOPPED)
-        yield self._wait(worlds, now)
+        yield self._wait(worlds, now, now.stands, ~now.over & ~now.moving.any(axis=0))
+        if self._worlds.stops is not None:
+            stands = now.stands.copy()
+            stands[self._worlds.stops] = True
+            yield self._wait(worlds, now, stands, now.may_stand & ~now.others_move)
 
     def _moves(self, worlds: Integers, index: int, at: Integers) -> tuple[Integers, Integers]:
         group = worlds[index, at] >> 2
         of, (to, posts, counts) = self._ranks[index].moves.rows(group)
         changes = (to != group[of]) | (posts > 0) | ((counts > 0) & (worlds[-1, at[of]] > 0))
         of, to, posts, counts = at[of[changes]], to[changes], posts[changes], counts[changes]
-        after = _with(worlds, index, of, to << 2 | worlds[index, of] & FLAGS)
+        after = _with(worlds, index, of, to << 2 | _went_on(worlds[index, of]))
         after[-1, counts > 0] = 0
         self._send(after, index, posts)
         return of, after
@@ -162,7 +160,7 @@ class Frontier:
             worlds[index, at] >> 2, np.full(len(at), sender), text
         )
         left, of = left[of], at[of]
-        after = _with(worlds, index, of, to << 2 | worlds[index, of] & FLAGS)
+        after = _with(worlds, index, of, to << 2 | _went_on(worlds[index, of]))
         after[channel] = left
         self._send(after, index, posts)
         return of, after
@@ -174,7 +172,7 @@ class Frontier:
             worlds[index, at] >> 2, *worlds[channels][:, at]
         )
         of = at[of]
-        after = _with(worlds, index, of, to << 2 | worlds[index, of] & FLAGS)
+        after = _with(worlds, index, of, to << 2 | _went_on(worlds[index, of]))
         after[channels] = 0
         self._send(after, index, posts)
         return of, after
@@ -197,22 +195,25 @@ class Frontier:
             after[channel] = 0
         return at, after
 
-    def _wait(self, worlds: Integers, now: "_Now") -> tuple[Integers, Integers]:
-        """Let time pass until some rank wants to look at the clock."""
-        first = np.where(now.runs, now.wakes, _NEVER).min(axis=0)
-        waits = ~now.over & ~now.moving & (now.clock + first <= self._worlds.limit)
-        of = np.flatnonzero(waits)
+    def _wait(
+        self, worlds: Integers, now: "_Now", stands: Which, where: Which
+    ) -> tuple[Integers, Integers]:
+        """Let time pass until some rank wants to look at the clock, but not those that stand."""
+        first = np.where(now.alive & ~stands, now.wakes, _NEVER).min(axis=0)
+        of = np.flatnonzero(where & (now.clock + first <= self._worlds.limit))
         after, quanta = worlds[:, of], first[of]
         after[-1] += quanta
         for index in range(self._count):
             state = after[index]
             alive = np.flatnonzero(state != DEAD)
+            stand = stands[index, of]
             rows, (to, posts) = self._ranks[index].waits.rows(
-                state[alive] >> 2, (state[alive] & STOPPED > 0).astype(np.int64), quanta[alive]
+                state[alive] >> 2, stand[alive].astype(np.int64), quanta[alive]
             )
             rows = alive[rows]
             passed = after[:, rows]
-            passed[index] = to << 2 | passed[index] & FLAGS
+            flags = np.where(stand[rows], STANDS, _went_on(passed[index]))
+            passed[index] = to << 2 | flags
             self._send(passed, index, posts)
             dead = np.flatnonzero(state == DEAD)
             after = np.concatenate([after[:, dead], passed], axis=1)
@@ -258,9 +259,13 @@ class _Now:
     """Where each rank stands in many states, and which ranks' steps are looked at.
 
     Attributes:
-        runs: Whether each rank neither died nor is stopped; shape (ranks, states), like the others.
-        chosen: Whether the rank's steps are looked at.
-        narrowed: Whether they are those of one rank alone; shape (states,).
+        alive: Whether each rank has not died; shape (ranks, states), like the others.
+        stands: Whether it stands for good.
+        runs: Whether it does neither.
+        moving: Whether it can move, or hear something.
+        chosen: Whether its steps are looked at.
+        may_stand: Whether the rank that may stop may stand when time passes; shape (states,).
+        others_move: Whether one of the other ranks can move.
     """
 
     def __init__(self, worlds: Worlds, ranks: list[_Rank], states: Integers) -> None:
@@ -269,41 +274,51 @@ class _Now:
         self.clock = states[-1]
         state = states[:count]
         dead = state == DEAD
-        stopped = ~dead & (state & STOPPED > 0)
-        facts = np.zeros((7, count, size), np.int64)
+        self.alive = ~dead
+        self.stands = self.alive & (state & STANDS > 0) & (self.clock > worlds.limit // 2)
+        facts = np.zeros((8, count, size), np.int64)
         for index, rank in enumerate(ranks):
             alive = np.flatnonzero(~dead[index])
             facts[:, index, alive] = rank.facts.row(state[index, alive] >> 2)
-        self.has_moves, self.listens, self.finished, _, _, elsewhere, counts = facts > 0
+        self.has_moves, self.listens, self.finished, _, _, elsewhere, counts = facts[:7] > 0
         self.wakes = facts[4]
-        self.runs = ~dead & ~stopped
-        for_good = self.clock > worlds.limit // 2
-        self.over = (dead | np.where(stopped, for_good, self.finished)).all(axis=0)
+        self.runs = self.alive & ~self.stands
+        self.over = (dead | self.stands | self.finished).all(axis=0)
+        self.may_stand = np.zeros(size, bool)
+        self.others_move = np.zeros(size, bool)
         has_mail = np.zeros((count, size), bool)
         lacks = np.zeros((count, size), np.int64)  # bits of those who may send it something first
         for index in range(count):
             for sender, channel in worlds.into[index]:
                 has_mail[index] |= states[channel] > 0
-                lacking = (states[channel] == 0) & ~dead[sender]
+                may_come = facts[7, sender] >> index & 1 > 0
+                if (index, sender) in worlds.channel:
+                    may_come |= states[worlds.channel[index, sender]] > 0
+                lacking = (states[channel] == 0) & ~dead[sender] & may_come
                 lacks[index] |= lacking.astype(np.int64) << sender
         lacks[dead | ~self.listens] = 0
         acts = self.runs & (elsewhere | (counts & (self.clock > 0)) | (self.listens & has_mail))
-        self.moving = (acts | (self.runs & self.has_moves)).any(axis=0)
+        self.moving = acts | (self.runs & self.has_moves)
+        moving = self.moving.any(axis=0)
+        if worlds.stops is not None:
+            index = worlds.stops
+            self.may_stand = self.runs[index] & (state[index] & WENT_ON == 0)
+            self.may_stand &= ~self.finished[index] & ~self.over
+            self.others_move = np.delete(self.moving, index, axis=0).any(axis=0)
         self.chosen = np.ones((count, size), bool)
-        self.narrowed = np.zeros(size, bool)
         if worlds.reduces and not worlds.gatherers:
-            alone = acts & (lacks == 0)
-            self.narrowed = alone.any(axis=0)
-            first = np.argmax(alone, axis=0)
-            self.chosen = np.where(
-                self.narrowed, np.arange(count)[:, None] == first, _persistent(acts, lacks)
-            )
-            self.chosen |= ~self.moving
+            never = np.zeros((count, size), bool)  # where it stands, when others have moved, counts
+            if worlds.stops is not None:
+                never[worlds.stops] = self.may_stand
+            self.chosen = _persistent(acts, lacks, never) | ~moving
         self.chosen &= ~self.over
 
 
-def _persistent(acts: Which, lacks: Integers) -> Which:
-    """Return ranks such that nothing the others do can influence what these may do now."""
+def _persistent(acts: Which, lacks: Integers, never: Which) -> Which:
+    """Return ranks such that nothing the others do can influence what these may do now.
+
+    They are as few as possible, and none of `never`, or else all.
+    """
     count, size = acts.shape
     best = np.full(size, (1 << count) - 1)
     for first in range(count):
@@ -312,8 +327,14 @@ def _persistent(acts: Which, lacks: Integers) -> Which:
             for index in range(count):
                 chosen |= np.where(chosen >> index & 1, lacks[index], 0)
         better = acts[first] & (np.bitwise_count(chosen) < np.bitwise_count(best))
+        for index in range(count):
+            better &= ~(never[index] & (chosen >> index & 1 > 0))
         best = np.where(better, chosen, best)
     return best >> np.arange(count)[:, None] & 1 > 0
+
+
+def _went_on(states: Integers) -> Integers:
+    return np.where(states & FLAGS, WENT_ON, 0)
 
 
 def _with(worlds: Integers, index: int, of: Integers, state: Integers | int) -> Integers:

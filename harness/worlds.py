@@ -5,9 +5,20 @@ when no rank can move and no message is on its way. What a rank does depends on 
 so each step of a rank is run once, however many worlds it is part of.
 
 Of moves that commute only one order is looked at: in a state where some rank's next moves cannot be
-influenced by any other rank (it has a message from everyone who may send it one), only its moves
+influenced by any other rank (it has a message of everyone who may send it one), only its moves
 are tried, since those of others give the same whether before or after (a persistent set). This
 keeps every state in which nothing more can happen, and the length of the ways there.
+
+A rank is not influenced either by one that sends it nothing before it has heard of it. What groups
+of states may send unasked is taken from the steps that were run before. When all states have been
+looked at, it must be right of those that were run meanwhile as well, and then it is right of all:
+take the first step, in any order of events, that sends what it should not. What comes before it
+commutes with what was looked at instead, so the same step of the same state of that rank was run in
+an order that was looked at.
+
+A rank that is stopped differs from one whose turn does not come only when time passes. So it may
+stop where none of the others can move: it stands while time passes, whatever it could do itself. If
+it moves before time passes again, or looks at the clock with the others, it has gone on.
 """
 
 import copy
@@ -23,7 +34,8 @@ from harness.simulation import Post
 World = tuple[int, ...]
 QUANTUM_S = 1 / 1024  # steps of the clock are whole multiples, so that sums of them are exact
 DEAD = -1
-STOPPED, HAS_STOPPED, FLAGS = 1, 2, 3  # a rank's state is its number, times 4, and these
+# A rank's state is its number, times 4, and: it stood when time passed last; it has gone on since.
+STANDS, WENT_ON, FLAGS = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,7 @@ class Worlds:
             deadlocks, above to let them fire.
         upkeep: Moves that a rank which waits makes as well, again and again.
         dies: Ranks that may die at any point.
-        stops: Ranks that may stop once, at any point, and go on at any later one in the first half
+        stops: A rank that may stop once, at any point, and go on at any later one in the first half
             of `limit_s`, or never.
         gatherers: Ranks that may take all messages that wait for them at once.
         senders: For each rank, who may ever send to it; all others if not given.
@@ -84,7 +96,7 @@ class Worlds:
         limit_s: float,
         upkeep: Iterable[str] = (),
         dies: Iterable[int] = (),
-        stops: Iterable[int] = (),
+        stops: int | None = None,
         gatherers: Iterable[int] = (),
         senders: Mapping[int, Iterable[int]] | None = None,
         reduce: bool = True,
@@ -93,14 +105,14 @@ class Worlds:
         everyone = range(count)
         allowed = {r: set(senders[r] if senders else everyone) - {r} for r in everyone}
         self.limit = round(limit_s / QUANTUM_S)
-        self.dies, self.stops = frozenset(dies), frozenset(stops)
+        self.dies, self.stops = frozenset(dies), stops
         self.gatherers = frozenset(gatherers)
         self.reduces = reduce
         self._pairs = [(s, r) for r in everyone for s in sorted(allowed[r])]
         self.channel = {pair: count + i for i, pair in enumerate(self._pairs)}
         self.into = [[(s, self.channel[s, r]) for s in sorted(allowed[r])] for r in everyone]
         self._clock = count + len(self._pairs)
-        self.automata = [Automaton(upkeep, judged=index in self.stops) for index in everyone]
+        self.automata = [Automaton(upkeep, judged=index == self.stops) for index in everyone]
         self._contents: list[tuple[str, ...]] = [()]
         self._content_ids: dict[tuple[str, ...], int] = {(): 0}
         self._starts: list[int] = []
@@ -121,6 +133,11 @@ class Worlds:
         twin._group(groups)
         return twin
 
+    @property
+    def reduced_rightly(self) -> bool:
+        """Whether what was taken to commute does, by all steps of ranks that were run."""
+        return not self.reduces or all(groups.still_unasked for groups in self.groups)
+
     def unreduced(self) -> Self:
         """Return the same, with every order of moves that commute."""
         twin = copy.copy(self)
@@ -139,16 +156,16 @@ class Worlds:
     def successors(self, world: World) -> list[tuple[str, World]]:
         """Return each event that may come next, by name, and the state that it leads to."""
         own: list[list[tuple[str, World]]] = []
-        moving = silent = False
+        moving = []
         for index in range(self.count):
             state = world[index]
             events: list[tuple[str, World]] = []
-            if state != DEAD and not state & STOPPED:
+            if state != DEAD and not self._stands_for_good(world, index):
                 events, silent = self._events(world, index)
                 if events or self.groups[index].state(state >> 2).moves:
-                    moving = True
+                    moving.append(index)
                     if events and self.reduces and self._is_alone(world, index, silent):
-                        return events + self._faults(world, index)
+                        return events + self._dies(world, index)
             own.append(events)
         if moving and self.reduces and not self.gatherers:
             chosen: Iterable[int] = self._persistent(world, own)
@@ -157,11 +174,24 @@ class Worlds:
         found: list[tuple[str, World]] = []
         for index in chosen:
             found += own[index]
-            found += self._faults(world, index)
-        found += self._goes_on(world)
+            found += self._dies(world, index)
         if not moving:
             found += self._wait(world)
+        if set(moving) <= {self.stops} and self._may_stand(world):
+            found += self._wait(world, self.stops)
         return found
+
+    def _stands_for_good(self, world: World, index: int) -> bool:
+        state = world[index]
+        return state != DEAD and state & STANDS > 0 and world[self._clock] > self.limit // 2
+
+    def _may_stand(self, world: World) -> bool:
+        """Whether the rank that may stop may stand when time passes, and may do otherwise."""
+        state = DEAD if self.stops is None else world[self.stops]
+        if self.stops is None or state == DEAD or state & WENT_ON:
+            return False
+        finished = self.groups[self.stops].state(state >> 2).finished
+        return not finished and not self._stands_for_good(world, self.stops)
 
     def _events(self, world: World, index: int) -> tuple[list[tuple[str, World]], bool]:
         """Return what a rank may do next, and whether it sends nothing with that."""
@@ -175,7 +205,7 @@ class Worlds:
             after = list(world)
             if move.counts:
                 after[self._clock] = 0
-            after[index] = move.to << 2 | world[index] & FLAGS
+            after[index] = move.to << 2 | went_on(world[index])
             if move.posts:
                 self._post(after, index, move.posts)
             found.append((f"{index} {move.name}", tuple(after)))
@@ -192,7 +222,8 @@ class Worlds:
     def _persistent(self, world: World, own: Sequence[object]) -> Iterable[int]:
         """Return ranks such that nothing the others do can influence what these may do now.
 
-        For each of them, everyone who may send it something first, and has not, is one of them.
+        For each of them, everyone who may send it something first, and has not, is one of them. If
+        that leaves out anyone, then also a rank that may yet stand.
         """
         best: set[int] = set(range(self.count))
         for first in range(self.count):
@@ -205,9 +236,11 @@ class Worlds:
                 if state == DEAD or not self.groups[index].state(state >> 2).listens:
                     continue
                 for sender, channel in self.into[index]:
-                    if not world[channel] and world[sender] != DEAD and sender not in chosen:
+                    if sender not in chosen and self._lacks(world, index, sender, channel):
                         chosen.add(sender)
                         todo.append(sender)
+            if self.stops in chosen and self._may_stand(world):
+                continue  # where it stands, when others have moved, counts
             if len(chosen) < len(best):
                 best = chosen
         return sorted(best)
@@ -219,16 +252,16 @@ class Worlds:
                 None if state == DEAD else self.groups[index].state(state >> 2).rank
                 for index, state in enumerate(world[: self.count])
             ),
-            frozenset(r for r in range(self.count) if world[r] != DEAD and world[r] & STOPPED),
+            frozenset(r for r in range(self.count) if self._stands_for_good(world, r)),
             world[self._clock] * QUANTUM_S,
         )
 
     def over(self, world: World) -> bool:
         """Whether no rank has anything left to do."""
-        for_good = world[self._clock] > self.limit // 2
         return all(
             state == DEAD
-            or (for_good if state & STOPPED else self.groups[index].state(state >> 2).finished)
+            or self._stands_for_good(world, index)
+            or self.groups[index].state(state >> 2).finished
             for index, state in enumerate(world[: self.count])
         )
 
@@ -236,7 +269,7 @@ class Worlds:
         """Return what has come of each rank; None for one that died or stopped."""
         return tuple(
             None
-            if state == DEAD or state & STOPPED
+            if state == DEAD or self._stands_for_good(world, index)
             else self.groups[index].state(state >> 2).rank.outcome
             for index, state in enumerate(world[: self.count])
         )
@@ -305,7 +338,7 @@ class Worlds:
         sent = False
         for group, posts in self.groups[index].after(world[index] >> 2, tuple(letters)):
             after = list(heard)
-            after[index] = group << 2 | world[index] & FLAGS
+            after[index] = group << 2 | went_on(world[index])
             self._post(after, index, posts)
             sent = sent or bool(posts)
             found.append((event, tuple(after)))
@@ -325,45 +358,42 @@ class Worlds:
         """
         if index in self.gatherers or (self.gatherers and not silent):
             return False
+        if index == self.stops and self._may_stand(world):
+            return False
         if not self.groups[index].state(world[index] >> 2).listens:
             return True
-        return all(world[channel] or world[sender] == DEAD for sender, channel in self.into[index])
+        return not any(self._lacks(world, index, s, channel) for s, channel in self.into[index])
 
-    def _faults(self, world: World, index: int) -> list[tuple[str, World]]:
+    def _lacks(self, world: World, index: int, sender: int, channel: int) -> bool:
+        """Whether another may yet send a rank a first message, whatever that does itself."""
+        if world[channel] or world[sender] == DEAD:
+            return False
+        asked = self.channel.get((index, sender))
+        if asked is not None and world[asked]:
+            return True
+        return self.groups[sender].unasked(world[sender] >> 2) >> index & 1 > 0
+
+    def _dies(self, world: World, index: int) -> list[tuple[str, World]]:
         state = world[index]
-        found: list[tuple[str, World]] = []
-        if state == DEAD or state & STOPPED or self.groups[index].state(state >> 2).finished:
-            return found
-        if index in self.dies:
-            after = list(world)
-            after[index] = DEAD
-            for _, channel in self.into[index]:
-                after[channel] = 0
-            found.append((f"{index} dies", tuple(after)))
-        if index in self.stops and not state & HAS_STOPPED:
-            after = list(world)
-            after[index] = state | STOPPED | HAS_STOPPED
-            found.append((f"{index} stops", tuple(after)))
-        return found
+        if index not in self.dies or state == DEAD or self.groups[index].state(state >> 2).finished:
+            return []
+        after = list(world)
+        after[index] = DEAD
+        for _, channel in self.into[index]:
+            after[channel] = 0
+        return [(f"{index} dies", tuple(after))]
 
-    def _goes_on(self, world: World) -> list[tuple[str, World]]:
-        found: list[tuple[str, World]] = []
-        if world[self._clock] > self.limit // 2:
-            return found
-        for index in self.stops:
-            state = world[index]
-            if state != DEAD and state & STOPPED:
-                after = list(world)
-                after[index] = state & ~STOPPED
-                found.append((f"{index} goes on", tuple(after)))
-        return found
-
-    def _wait(self, world: World) -> list[tuple[str, World]]:
-        """Let time pass until some rank wants to look at the clock."""
+    def _wait(self, world: World, stands: int | None = None) -> list[tuple[str, World]]:
+        """Let time pass until some rank wants to look at the clock, but not one that stands."""
+        standing = {
+            index
+            for index in range(self.count)
+            if index == stands or self._stands_for_good(world, index)
+        }
         wakes = [
             self.groups[index].state(state >> 2).wakes_s
             for index, state in enumerate(world[: self.count])
-            if state != DEAD and not state & STOPPED
+            if state != DEAD and index not in standing
         ]
         first_s = min(wakes, default=math.inf)
         if first_s == math.inf:
@@ -377,14 +407,22 @@ class Worlds:
         for index, state in enumerate(world[: self.count]):
             if state == DEAD:
                 continue
-            how = "stand" if state & STOPPED else "wait"
+            how, flags = ("stand", STANDS) if index in standing else ("wait", went_on(state))
             results = self.groups[index].after(state >> 2, (how, quanta * QUANTUM_S))
             branches = []
             for group, posts in results:
                 for before in worlds:
                     after = before if len(results) == 1 else list(before)
-                    after[index] = group << 2 | state & FLAGS
+                    after[index] = group << 2 | flags
                     self._post(after, index, posts)
                     branches.append(after)
             worlds = branches
-        return [(f"{quanta * QUANTUM_S:g} s pass", tuple(after)) for after in worlds]
+        event = f"{quanta * QUANTUM_S:g} s pass"
+        if stands is not None:
+            event += f", {stands} stands"
+        return [(event, tuple(after)) for after in worlds]
+
+
+def went_on(state: int) -> int:
+    """Return the flags of a rank that was in that state and moves, or looks at the clock."""
+    return WENT_ON if state & FLAGS else 0

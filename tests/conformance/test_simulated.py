@@ -35,6 +35,11 @@ COMPARED = [
 TRIPLES = [
     *(Case(ranks=3, batches=1, ends=ends) for ends in ENDS),
     *(Case(ranks=3, batches=1, fault=fault, at=2) for fault in ("die", "leave", "unplaced")),
+    Case(ranks=3, batches=0, fault="stop", at=0),
+]
+COMMUTING = [
+    Case(ranks=3, batches=0, fault="leave", at=0),
+    *(Case(ranks=3, batches=0, fault=fault, at=2) for fault in ("fail", "die", "stop")),
 ]
 SWEPT = [
     Case(fault="die", at=0),
@@ -62,6 +67,16 @@ def test_groups_of_states_come_to_the_same_outcomes(case: Case) -> None:
     assert not full.wrong
     assert folded.outcomes == full.outcomes
     assert folded.states < full.states
+
+
+@pytest.mark.parametrize("case", COMMUTING, ids=lambda case: case.name)
+def test_one_order_of_what_commutes_comes_to_all_outcomes(case: Case) -> None:
+    """Three ranks end in each way that they end in when every order is looked at."""
+    one, every = explore(case, fold=True)[1], explore(replace(case, reduce=False), fold=True)[1]
+
+    assert every.complete
+    assert one.outcomes == every.outcomes
+    assert one.states < every.states
 
 
 @pytest.mark.parametrize("case", SWEPT, ids=lambda case: case.name)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.automaton import alike
+from harness.automaton import alike, unasked
 from harness.exploration import Exploration
-from harness.folding import explore_folded
+from harness.folding import explore_folded, sweep
 from tests.harness.toys import explore
 
 RIGHT = [
@@ -12,12 +12,15 @@ RIGHT = [
     ("wait; wait", "send 0", "send 0"),
     ("arm; look; sleep", "send 0"),
     ("rest; rest; send 1; rest; wait", "rest; wait; rest; send 0; rest", "rest; rest; rest"),
+    ("wait 1; send 1; wait 2; send 2", "rest; send 0; rest; wait", "rest; send 0; wait; rest"),
+    ("wait 1; send 2; wait", "rest; send 0; rest", "wait; rest; send 0"),
 ]
 WRONG = [
     ("wait; send 1", "wait; send 0"),
     ("wait; wait 1", "send 0", "send 0"),
     ("look; arm; sleep", "send 0"),
     ("rest; wait; rest; fall", "rest; send 0; wait", "send 1; send 1"),
+    ("wait 1; send 2; wait", "rest; send 0; rest", "wait 1; rest; send 0"),
 ]
 
 
@@ -66,6 +69,31 @@ def test_groups_that_are_too_coarse_miss_nothing() -> None:
 
     assert coarse.run().wrong == found.wrong
     assert full.follow(coarse, coarse.run().worlds)[0] in ("", found.wrong)
+
+
+def test_whom_a_rank_sends_something_unasked_follows_from_its_steps() -> None:
+    """Rank 0 sends rank 1 nothing before it has heard of it, but then rank 2 may get something."""
+    exploration = explore("wait 1; send 2; wait 2; send 1", "send 0; wait", "wait; send 0")
+    exploration.run()
+
+    asking, asked, waiting = (
+        unasked(automaton, range(len(automaton.states))) for automaton in exploration.automata
+    )
+
+    assert (asking[0], asked[0], waiting[0]) == (1 << 2, 1 << 0, 0)
+
+
+def test_steps_that_were_not_known_forbid_what_was_left_out_for_lack_of_them() -> None:
+    """A reduction by moves alone does not pass for right once a rank has heard something."""
+    exploration = explore("wait 1; send 2", "send 0", "rest; wait")
+    groups = [alike(automaton) for automaton in exploration.automata]
+
+    grouped = exploration.grouped(groups)
+
+    assert grouped.worlds.reduced_rightly
+    assert sweep(grouped).complete
+    assert not grouped.worlds.reduced_rightly
+    assert explore_folded(exploration).complete
 
 
 def test_a_search_of_groups_that_was_cut_short_says_so() -> None:
