@@ -219,9 +219,9 @@ class SimulatedRank:
                 machine.batch_ready(script.schema(position), script.checksum(position))
                 threads.reader = "waits" if machine.has_room else "rests"
                 if not machine.has_room:
+                    engine.poll()
                     if machine.quick:
                         machine.look_further()
-                    engine.poll()
                 engine.room.rung = True  # it looks before it waits
             elif name == "fail":
                 threads.source = name
