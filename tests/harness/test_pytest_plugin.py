@@ -190,8 +190,7 @@ def test_hangs(this):
 
 @pytest.mark.gang(deadline_s=1.5)
 def test_undecided():
-    while True:
-        pass
+    while True: pass  # on one line, so that the stacks of both ranks are the same
 """
 
 
