@@ -1,7 +1,6 @@
 """What Ctrl-C, or whatever a signal handler raises, leaves behind in the consumer's thread."""
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,14 +9,11 @@ import numpy as np
 import pytest
 
 import jaxiter
-from jaxiter.agreement import Terms
 from jaxiter.deciding import Timing
 from jaxiter.engine import Engine
 from jaxiter.errors import ClosedError
-from jaxiter.messages import Hello
-from jaxiter.pipeline import SHORT_STEP_S, Epoch, Loaded, Placed, mean_step_s
-from jaxiter.protocol import Machine
-from jaxiter.stats import EpochStats
+from jaxiter.pipeline import SHORT_STEP_S, Loaded, Placed, mean_step_s
+from tests.jaxiter.epochs import engine_of, epoch_of
 
 LIMIT_S = 20.0
 
@@ -49,22 +45,9 @@ class Stages:
         return position
 
 
-def engine_alone() -> Engine:
-    """Return the engine of a process that is alone."""
-    machine = Machine(
-        Hello({}, 0, 1),
-        Terms(8, "drop", 1, ()),
-        Timing.alone(),
-        time.monotonic(),
-        process=0,
-        processes=1,
-    )
-    return Engine(machine, "test", sends=False)
-
-
 def test_a_lock_that_an_interrupt_left_taken_is_given_back() -> None:
     """After an interrupt between taking the lock and the block, the next block frees it."""
-    engine = engine_alone()
+    engine = engine_of(Timing.alone(), 1)
     engine.__enter__()
     with engine:
         pass
@@ -77,7 +60,7 @@ def test_a_lock_that_an_interrupt_left_taken_is_given_back() -> None:
 
 def test_an_interrupt_while_the_lock_is_lent_is_what_is_raised() -> None:
     """No error about the lock hides the interrupt, and the lock is free."""
-    engine = engine_alone()
+    engine = engine_of(Timing.alone(), 1)
 
     def nap() -> None:
         with engine:
@@ -100,17 +83,7 @@ def _enter(engine: Engine) -> None:
 
 def test_an_interrupted_next_closes_the_epoch() -> None:
     """No batch is skipped without a word: the next `next()` says so, and all threads end."""
-    epoch = Epoch(
-        engine_alone(),
-        Stages(at=3),
-        EpochStats(0),
-        process=0,
-        batch_size=8,
-        prefetch_to_device=2,
-        drops_tail=True,
-        label="test",
-        on_over=lambda: None,
-    )
+    epoch = epoch_of(engine_of(Timing.alone(), 1), Stages(at=3))
     epoch.start(None, None)
     got = [epoch.next() for _ in range(3)]
     with pytest.raises(KeyboardInterrupt):

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jaxiter import pipeline
-from jaxiter.agreement import Standing, Terms
+from jaxiter.agreement import Standing
 from jaxiter.deciding import Timing
-from jaxiter.engine import Engine
 from jaxiter.errors import ClosedError
 from jaxiter.messages import Hello, Report
-from jaxiter.pipeline import Epoch, Loaded, Placed
+from jaxiter.pipeline import Loaded, Placed
 from jaxiter.protocol import Machine
-from jaxiter.stats import EpochStats
+from tests.jaxiter.epochs import engine_of, epoch_of
 
 LIMIT_S = 20.0
 NEVER_S = 3600.0
@@ -58,30 +57,13 @@ class First:
         self, stages: Stages, *, quick: bool = False, soon_s: float = 1.0, peer_holds: int = 0
     ) -> None:
         timing = Timing(NEVER_S, beat_s=NEVER_S, soon_s=soon_s, warn_s=NEVER_S)
-        machine = Machine(
-            Hello({}, 0, 1),
-            Terms(8, "drop", 1, ()),
-            timing,
-            time.monotonic(),
-            process=0,
-            processes=2,
-        )
         self.stages = stages
-        self.engine = Engine(machine, "test", sends=True)
-        self.epoch = Epoch(
-            self.engine,
-            stages,
-            EpochStats(0),
-            process=0,
-            batch_size=8,
-            prefetch_to_device=2,
-            drops_tail=True,
-            label="test",
-            on_over=lambda: None,
-        )
+        self.engine = engine_of(timing, 2)
+        self.epoch = epoch_of(self.engine, stages)
         self.got: list[int] = []
         self.consumer = threading.Thread(target=self._take, daemon=True)
-        machine.quick = quick
+        with self.engine as machine:
+            machine.quick = quick
         self.epoch._step_s = 0.0 if quick else 1.0
         self.epoch.start(None, None)
         self.hear(Report(held(peer_holds), Hello({}, 1, 1)))
