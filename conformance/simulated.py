@@ -7,6 +7,7 @@ random ones of any case, `replay` shows a printed schedule again, `cost` prints 
 import argparse
 import contextlib
 import functools
+import math
 import random
 import sys
 import time
@@ -18,9 +19,9 @@ from pathlib import Path
 from conformance import simulated_cost
 from conformance.simulated_cases import ENDS, FAULTS, Case
 from conformance.simulated_cost import Service, cost
+from conformance.simulated_parts import Piece, explore_parts, pieces
 from conformance.simulated_table import Explored, add, read, table
 from harness.exploration import Exploration, Found
-from harness.folding import explore_folded
 from harness.simulation import Drawn, Fault, Simulation
 from harness.worlds import End
 
@@ -28,29 +29,34 @@ _PATIENCE_S = 10_000.0  # virtual; whoever is not finished by then is stuck
 
 
 def explore(
-    case: Case, *, fold: bool = False, most_states: float = float("inf")
+    case: Case, *, fold: bool = False, parts: bool = False, most_states: float = math.inf
 ) -> tuple[str, Found]:
     """Look at every order of events of a case.
 
     Args:
         case: The case.
         fold: Whether to put in groups those states of a process that are alike.
-        most_states: Stop after so many.
+        parts: Whether to do so in one part after the other: see `simulated_parts`.
+        most_states: Stop after so many, of a part if there are parts.
 
     Returns:
         What to tell of it, and what was found.
     """
-    exploration = case.exploration()
+    piece = Piece(case, tuple(case.apart()) if parts else (case,))
+    return _looked_at(piece, fold=fold or parts, most_states=most_states)
+
+
+def _looked_at(piece: Piece, *, fold: bool, most_states: float) -> tuple[str, Found]:
     if fold:
-        found = explore_folded(exploration, most_states=most_states)
+        found = explore_parts(piece.parts, most_states=most_states)
     else:
-        found = exploration.run(most_states=most_states)
+        found = piece.case.exploration().run(most_states=most_states)
     words = (
-        f"{case.name}: {found.states:,} states, {found.steps:,} steps, {found.ends:,} ends, "
+        f"{piece.name}: {found.states:,} states, {found.steps:,} steps, {found.ends:,} ends, "
         f"{found.seconds:.1f} s"
     )
     if found.wrong:
-        return "\n".join([words, *told(exploration, found.schedule)]), found
+        return "\n".join([words, *told(piece.case.exploration(), found.schedule)]), found
     return f"{words}, {'all' if found.complete else 'not all'} looked at", found
 
 
@@ -147,8 +153,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
     known = read(options.record) if options.record else {}
-    due = [case for case in cases if case.name not in known]
-    run = functools.partial(_explored, fold=options.fold, most_states=options.most_states)
+    asked = [
+        piece
+        for case in cases
+        for piece in (pieces(case) if options.parts else [Piece(case, (case,))])
+    ]
+    due = [piece for piece in asked if piece.name not in known]
+    run = functools.partial(
+        _explored, fold=options.fold or options.parts, most_states=options.most_states
+    )
     began_s = time.monotonic()
     with contextlib.ExitStack() as stack:
         results: Iterator[tuple[str, Explored]] = map(run, due)
@@ -158,27 +171,27 @@ def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
             )
             stack.callback(pool.shutdown, cancel_futures=True)
             results = pool.map(run, due)
-        for case, (words, line) in zip(due, results, strict=True):
-            known[case.name] = line
+        for piece, (words, line) in zip(due, results, strict=True):
+            known[piece.name] = line
             print(words, flush=True)
             if options.record:
                 add(options.record, line)
             if time.monotonic() - began_s > 60 * options.minutes:
                 break
-    lines = [known[case.name] for case in cases if case.name in known]
-    if len(lines) < len(cases):
-        print(f"{len(cases) - len(lines)} of {len(cases)} cases are left")
+    lines = [known[piece.name] for piece in asked if piece.name in known]
+    if len(lines) < len(asked):
+        print(f"{len(asked) - len(lines)} of {len(asked)} pieces are left")
     if options.markdown:
         print(f"\n{table(lines)}")
     if any(line.wrong for line in lines):
         return 1
-    return 0 if len(lines) == len(cases) and all(line.complete for line in lines) else 3
+    return 0 if len(lines) == len(asked) and all(line.complete for line in lines) else 3
 
 
-def _explored(case: Case, *, fold: bool, most_states: float) -> tuple[str, Explored]:
+def _explored(piece: Piece, *, fold: bool, most_states: float) -> tuple[str, Explored]:
     began_s = time.process_time()
-    words, found = explore(case, fold=fold, most_states=most_states)
-    return words, Explored.of(case, found, time.process_time() - began_s)
+    words, found = _looked_at(piece, fold=fold, most_states=most_states)
+    return words, Explored.of(piece, found, time.process_time() - began_s)
 
 
 def _draw(cases: Sequence[Case], options: argparse.Namespace) -> int:
@@ -222,11 +235,11 @@ def _parser() -> argparse.ArgumentParser:
         )
         if name == "explore":
             command.add_argument(
-                "--most-states", type=float, default=float("inf"), help="look at no more of a case"
+                "--most-states", type=float, default=float("inf"), help="look at no more of a part"
             )
-            command.add_argument("--jobs", type=_from(1), default=1, help="cases at once")
+            command.add_argument("--jobs", type=_from(1), default=1, help="pieces at once")
             command.add_argument(
-                "--minutes", type=float, default=float("inf"), help="begin no case after that"
+                "--minutes", type=float, default=float("inf"), help="begin no piece after that"
             )
             command.add_argument("--markdown", action="store_true", help="a table at the end")
             command.add_argument(
@@ -234,6 +247,11 @@ def _parser() -> argparse.ArgumentParser:
             )
             command.add_argument(
                 "--fold", action="store_true", help="states of a process that are alike count once"
+            )
+            command.add_argument(
+                "--parts",
+                action="store_true",
+                help="so, and settle first where each source stops: less memory, for large cases",
             )
         if name == "draw":
             command.add_argument("--seed", type=int, default=0, help="of the first run")

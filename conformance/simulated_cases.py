@@ -1,12 +1,14 @@
 """What simulated processes of `jaxiter` are put through, and what must come of it."""
 
+import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 from conformance.simulated_rank import SimulatedRank
 from conformance.simulated_script import Script, Setting
+from harness.automaton import Automaton
 from harness.exploration import Exploration
 from harness.worlds import End
 from jaxiter.agreement import Terms
@@ -49,6 +51,7 @@ class Case:
         reduce: Whether to look at one order only of moves that commute.
         abridged: Whether to leave out what should change nothing but words: see `Setting`.
         machine: The class of the state machine.
+        ways: In which way each source stops, by number in `Script.apart`; any, if empty.
     """
 
     ranks: int = 2
@@ -64,6 +67,7 @@ class Case:
     reduce: bool = True
     abridged: bool = True
     machine: type[Machine] = Machine
+    ways: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -96,7 +100,7 @@ class Case:
         ends = frozenset((full, tail) for full in up_to for tail in tails)
         fault = self.fault if rank == self.at else "none"
         anywhere = frozenset(up_to)
-        return Script(
+        script = Script(
             ends=ends,
             fails=anywhere if fault == "fail" else frozenset(),
             hangs=anywhere if fault == "hang" else frozenset(),
@@ -106,6 +110,21 @@ class Case:
             agreed=(("batch_size", BATCH_SIZE + 1),) if fault == "options" else (),
             absent=fault == "absent",
         )
+        return script.apart()[self.ways[rank]] if self.ways else script
+
+    def apart(self) -> "list[Case]":
+        """Return cases in which it is settled how each source stops, all of them together.
+
+        Of two that differ only in which of two ranks without a fault, neither of them 0, has which
+        source, there is one.
+        """
+        all_ways = [range(len(self.script(rank).apart())) for rank in range(self.ranks)]
+        alike = [r for r in range(1, self.ranks) if r != self.at or self.fault == "none"]
+        return [
+            replace(self, ways=ways)
+            for ways in itertools.product(*all_ways)
+            if all(ways[r] <= ways[s] for r, s in itertools.pairwise(alike))
+        ]
 
     def setting(self, *, abridged: bool) -> Setting:
         """Return what is the same for all processes."""
@@ -132,8 +151,12 @@ class Case:
         setting = self.setting(abridged=abridged)
         return [SimulatedRank(setting, self.script(r), r, self.ranks) for r in range(self.ranks)]
 
-    def exploration(self) -> Exploration:
-        """Return all orders of events."""
+    def exploration(self, automata: Mapping[int, Automaton] | None = None) -> Exploration:
+        """Return all orders of events.
+
+        Args:
+            automata: What is known of ranks, from cases that differ in what befalls others alone.
+        """
         others = range(1, self.ranks)
         return Exploration(
             self.members(abridged=self.abridged),
@@ -146,6 +169,7 @@ class Case:
             gatherers=(0,) if self.listing else (),
             senders={0: others, **dict.fromkeys(others, (0,))},
             reduce=self.reduce,
+            automata=automata,
         )
 
     def judge(self, end: End) -> str:

@@ -1,7 +1,7 @@
 """What the source and the consumer of simulated processes may do, and what they have in common."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxiter.agreement import Terms
@@ -56,6 +56,15 @@ class Script:
         """The position at which the source must have come to its end at the latest."""
         places = [full for full, _ in self.ends] + list(self.fails) + list(self.hangs)
         return max(places, default=0)
+
+    def apart(self) -> list["Script"]:
+        """Return scripts with one stop of the source each, which together allow what this does."""
+        never = replace(self, ends=frozenset(), fails=frozenset(), hangs=frozenset())
+        return [
+            *(replace(never, ends=frozenset({end})) for end in sorted(self.ends)),
+            *(replace(never, fails=frozenset({position})) for position in sorted(self.fails)),
+            *(replace(never, hangs=frozenset({position})) for position in sorted(self.hangs)),
+        ]
 
     def at_source(self, position: int) -> list[str]:
         """Return what the source may do when asked for the batch at `position`."""

@@ -1,4 +1,4 @@
-"""What was explored, case by case: kept in a file, so that it can be done in parts, and as a table.
+"""What was explored, piece by piece: kept in a file, to go on from there, and as a table.
 
 A line of the file counts only as long as the code that it is of: the iterator's, the simulation's
 and the search's.
@@ -14,16 +14,18 @@ from pathlib import Path
 
 import harness
 import jaxiter
-from conformance.simulated_cases import ENDS, Case
+from conformance.simulated_cases import ENDS
+from conformance.simulated_parts import Piece
 from harness.exploration import Found
 
 
 @dataclass(frozen=True)
 class Explored:
-    """One case, and what came of it.
+    """One piece of a case, and what came of it.
 
     Attributes:
-        case: Its name.
+        piece: Its name.
+        pieces: How many the case has.
         size: What it has in common with all cases of a table.
         ends: What becomes of uneven ends.
         fault: The fault, and of which rank.
@@ -36,7 +38,8 @@ class Explored:
         wrong: What is wrong; empty if nothing.
     """
 
-    case: str
+    piece: str
+    pieces: int
     size: str
     ends: str
     fault: str
@@ -49,10 +52,12 @@ class Explored:
     wrong: str
 
     @staticmethod
-    def of(case: Case, found: Found, seconds: float) -> "Explored":
-        """Return the line of a case."""
+    def of(piece: Piece, found: Found, seconds: float) -> "Explored":
+        """Return the line of a piece."""
+        case = piece.case
         return Explored(
-            case.name,
+            piece.name,
+            piece.of,
             case.size,
             case.ends,
             case.what,
@@ -92,16 +97,16 @@ _MACHINE = (
     "notes",
     "protocol",
 )
-_SIMULATED = ("cases", "engine", "rank", "script")
+_SIMULATED = ("cases", "engine", "parts", "rank", "script")
 _SEARCH = ("arrays", "automaton", "exploration", "folding", "frontier", "simulation", "worlds")
 
 
 def read(record: Path) -> dict[str, Explored]:
-    """Return the lines of a file that are of this code, by case; none if there is no file."""
+    """Return the lines of a file that are of this code, by piece; none if there is no file."""
     if not record.exists():
         return {}
-    lines = [Explored(**json.loads(line)) for line in record.read_text("utf-8").splitlines()]
-    return {line.case: line for line in lines if line.code == code()}
+    found = map(json.loads, record.read_text("utf-8").splitlines())
+    return {line["piece"]: Explored(**line) for line in found if line["code"] == code()}
 
 
 def add(record: Path, line: Explored) -> None:
@@ -118,11 +123,16 @@ def table(lines: Iterable[Explored]) -> str:
 
 
 def _one(size: str, lines: Sequence[Explored]) -> str:
+    by_case: dict[tuple[str, str], list[Explored]] = {}
+    for line in lines:
+        by_case.setdefault((line.fault, line.ends), []).append(line)
+    whole = {case: of for case, of in by_case.items() if len(of) == of[0].pieces}
     states, steps, seconds = (
-        sum(getattr(line, name) for line in lines) for name in ("states", "steps", "seconds")
+        sum(getattr(line, name) for of in whole.values() for line in of)
+        for name in ("states", "steps", "seconds")
     )
     rows = [
-        f"{size}: {len(lines)} cases, {states:,} states, {steps:,} steps, {seconds:,.0f} s",
+        f"{size}: {len(whole)} cases, {states:,} states, {steps:,} steps, {seconds:,.0f} s",
         "",
         "| fault | " + " | ".join(f"`{ends}`: states | s" for ends in ENDS) + " |",
         "| --- |" + " ---: | ---: |" * len(ENDS),
@@ -130,12 +140,14 @@ def _one(size: str, lines: Sequence[Explored]) -> str:
     for fault in dict.fromkeys(line.fault for line in lines):
         cells = [fault]
         for ends in ENDS:
-            found = [line for line in lines if (line.fault, line.ends) == (fault, ends)]
-            cells += _cells(found[0]) if found else ["", ""]
+            cells += _cells(whole.get((fault, ends), []))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
-def _cells(line: Explored) -> list[str]:
-    how = "" if line.complete else " **wrong**" if line.wrong else " not all"
-    return [f"{line.states:,}{how}", f"{line.seconds:,.1f}"]
+def _cells(of: Sequence[Explored]) -> list[str]:
+    if not of:
+        return ["", ""]
+    wrong, complete = any(line.wrong for line in of), all(line.complete for line in of)
+    how = " **wrong**" if wrong else "" if complete else " not all"
+    return [f"{sum(line.states for line in of):,}{how}", f"{sum(line.seconds for line in of):,.1f}"]

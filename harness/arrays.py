@@ -16,11 +16,13 @@ class Index:
 
     Args:
         words: Of 64 bits, in a key.
+
+    There is room for 2^31 keys.
     """
 
     def __init__(self, words: int = 1) -> None:
         self._keys = np.zeros((words, 1 << 10), np.uint64)
-        self._slots = np.full(1 << 11, -1, np.int64)
+        self._slots = np.full(1 << 11, -1, np.int32)  # half the memory of a search is this
         self._size = 0
 
     def __len__(self) -> int:
@@ -76,7 +78,7 @@ class Index:
             wider[:, : self._size] = self.keys
             self._keys = wider
         if 2 * most > len(self._slots):
-            self._slots = np.full(1 << (4 * most).bit_length(), -1, np.int64)
+            self._slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)
             todo = np.arange(self._size)
             slots = self._first_slots(self.keys)
             while len(todo):

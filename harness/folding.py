@@ -18,8 +18,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from harness.arrays import Index, Integers
+from harness.arrays import Index
 from harness.automaton import alike
 from harness.exploration import Exploration, Found
 from harness.frontier import Frontier
@@ -55,7 +56,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _in_rounds(exploration: Exploration, most_states: float) -> Found:
-    groups: list[list[int]] = [[] for _ in exploration.automata]
+    groups = [alike(automaton) for automaton in exploration.automata]
     while True:
         folded = exploration.grouped(groups)
         known = sum(len(automaton.states) for automaton in exploration.automata)
@@ -93,7 +94,8 @@ def sweep(
     start = frontier.keys(np.array([worlds.start]).T)
     seen = Index(len(start))
     seen.numbers(start)
-    parents = [np.array([-1])]
+    parents = [np.array([-1], np.int32)]
+    held = 1  # states whose parents are known
     outcomes: set[Hashable] = set()
     steps = ends = done = depth = 0
     wrong, at = "", -1
@@ -116,10 +118,11 @@ def sweep(
                 break
         steps += len(of)
         numbers = seen.numbers(frontier.keys(after))
-        fresh = np.empty(len(seen) - sum(map(len, parents)), np.int64)
-        new = numbers >= len(seen) - len(fresh)
-        fresh[numbers[new] - (len(seen) - len(fresh))] = done + of[new]
+        fresh = np.empty(len(seen) - held, np.int32)
+        new = numbers >= held
+        fresh[numbers[new] - held] = done + of[new]
         parents.append(fresh)
+        held = len(seen)
         done = upto
         if done == level:
             level, depth = len(seen), depth + 1
@@ -136,12 +139,12 @@ def sweep(
         sum(automaton.steps_run for automaton in exploration.automata),
         time.perf_counter() - began,
         frozenset(outcomes),
-        _way(frontier, seen, np.concatenate(parents), at),
+        _way(frontier, seen, np.concatenate(parents), at) if at > 0 else (),
     )
 
 
 def _way(
-    frontier: Frontier, seen: Index, parents: Integers, at: int
+    frontier: Frontier, seen: Index, parents: NDArray[np.int32], at: int
 ) -> tuple[tuple[int, ...], ...]:
     """Return the states that lead to one, without the start."""
     way: list[int] = []

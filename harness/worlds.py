@@ -77,6 +77,7 @@ class Worlds:
         gatherers: Ranks that may take all messages that wait for them at once.
         senders: For each rank, who may ever send to it; all others if not given.
         reduce: Whether to look at one order only of moves that commute.
+        automata: What is known of ranks from other worlds that they were in; it is added to.
 
     Attributes:
         count: Of ranks.
@@ -100,6 +101,7 @@ class Worlds:
         gatherers: Iterable[int] = (),
         senders: Mapping[int, Iterable[int]] | None = None,
         reduce: bool = True,
+        automata: Mapping[int, Automaton] | None = None,
     ) -> None:
         count = self.count = len(ranks)
         everyone = range(count)
@@ -112,7 +114,10 @@ class Worlds:
         self.channel = {pair: count + i for i, pair in enumerate(self._pairs)}
         self.into = [[(s, self.channel[s, r]) for s in sorted(allowed[r])] for r in everyone]
         self._clock = count + len(self._pairs)
-        self.automata = [Automaton(upkeep, judged=index == self.stops) for index in everyone]
+        known = automata or {}
+        self.automata = [
+            known.get(index) or Automaton(upkeep, judged=index == self.stops) for index in everyone
+        ]
         self._contents: list[tuple[str, ...]] = [()]
         self._content_ids: dict[tuple[str, ...], int] = {(): 0}
         self._starts: list[int] = []

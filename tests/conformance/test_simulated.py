@@ -171,7 +171,7 @@ def test_options_that_cannot_be_used_are_refused(
 def test_what_is_recorded_is_not_explored_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts of a record add up to one table; lines of other code are done again."""
+    """Lines of a record add up to one table; those of other code are done again."""
     record = tmp_path / "record.jsonl"
     options = ["explore", "--fold", "--fault", "none", "--record", str(record)]
     main([*options, "--ends", "drop", "pad", "--minutes", "0"])
@@ -185,7 +185,7 @@ def test_what_is_recorded_is_not_explored_again(
 
     assert status == 0
     assert "batches, drop, none: " in part
-    assert "1 of 2 cases are left" in part
+    assert "1 of 2 pieces are left" in part
     assert "batches, pad, none: " in out
     assert "batches, drop, none: " not in out
     lines = read_lines(record)

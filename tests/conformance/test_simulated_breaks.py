@@ -111,16 +111,16 @@ BREAKS: dict[str, tuple[Break, Case, str]] = {
 }
 
 
-@pytest.mark.parametrize("fold", [False, True], ids=["states", "groups"])
+@pytest.mark.parametrize("how", ["states", "fold", "parts"])
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_fault_of_the_protocol_is_found(
-    name: str, fold: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exploration says what is wrong, and its schedule shows it again."""
     breaks, case, words = BREAKS[name]
     breaks(monkeypatch)
 
-    said, found = explore(case, fold=fold)
+    said, found = explore(case, fold=how == "fold", parts=how == "parts")
 
     assert words in found.wrong, said
     assert found.schedule
