@@ -14,6 +14,7 @@ from harness.diagnosis import place_of
 from harness.injected import injected
 from harness.mismatch import counts_of, uneven, unlike
 from harness.outcome import Died, Finished, Hung, Outcome, Raised, Returned, Undecided, state_of
+from harness.output import last_words
 from harness.screen import CAUSED, screen
 from harness.stacks import ranks_text
 
@@ -51,7 +52,7 @@ class Failure:
         kind: the error's class, by its qualified name; `died` or `stopped`.
         batch: the batch that the rank was at, where its record says so.
         phase: the phase likewise.
-        traceback: of an error.
+        traceback: of an error; of a death, in what words the process told of it, if it did.
         follows: it follows from what another rank did.
     """
 
@@ -197,8 +198,9 @@ def _failures(outcomes: Sequence[Outcome], follows: Collection[str]) -> list[Fai
                 found.append(Failure(o.rank, at_s, what, o.type, batch, phase, o.traceback, after))
             case Died():
                 after = o.after is not None
+                words = "\n".join(last_words(o.output))
                 found.append(
-                    Failure(o.rank, o.elapsed_s, state_of(o), "died", batch, phase, follows=after)
+                    Failure(o.rank, o.elapsed_s, state_of(o), "died", batch, phase, words, after)
                 )
             case Hung(stopped=True) | Undecided(stopped=True):
                 at_s = o.elapsed_s if o.stopped_s is None else o.stopped_s

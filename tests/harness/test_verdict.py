@@ -315,6 +315,16 @@ def test_of_a_long_traceback_its_first_cause_is_shown() -> None:
     assert shown.count("  | ") == 18
 
 
+def test_a_death_is_told_in_the_words_of_the_runtime() -> None:
+    """A process that wrote why it aborts has these words below the first failure."""
+    output = "step 1\nterminate called after\n  what():  20 vs 16. Sizes differ?\n"
+
+    text = verdict([returned(0), replace(died(1, 0.5), signal="SIGABRT", output=output)]).show()
+
+    assert "died by SIGABRT\n  | what():  20 vs 16. Sizes differ?\n" in text
+    assert "step 1" not in text
+
+
 def test_a_fault_that_was_survived_is_named() -> None:
     """All returned, and the verdict says what was injected, by time."""
     stop = Event(9, "fault", 0.5, {"fault": "stop", "point": "batch", "batch": 2, "for_s": 0.5})
