@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.diagnosis import place_of
-from harness.injected import injected
+from harness.injected import injected, missed
 from harness.mismatch import counts_of, uneven, unlike
 from harness.outcome import Died, Finished, Hung, Outcome, Raised, Returned, Undecided, state_of
 from harness.output import last_words
@@ -103,6 +103,7 @@ class Verdict:
         waiting: the ranks that have not ended.
         outcomes: what the verdict is on; index = rank.
         faults: those that were injected, in a few words each, in order of time.
+        missed: those that were scheduled on ranks that returned without having come to them.
     """
 
     word: Word
@@ -115,6 +116,7 @@ class Verdict:
     waiting: tuple[Wait, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     faults: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -158,6 +160,7 @@ def verdict(outcomes: Sequence[Outcome], *, follows: Collection[str] = ()) -> Ve
         "waiting": waiting,
         "outcomes": tuple(outcomes),
         "faults": faults,
+        "missed": missed(outcomes),
     }
     found = unlike(outcomes)
     if found is not None and not (causes and causes[0].at_s < found[0]):
@@ -274,6 +277,9 @@ def _no_cause(
     if undecided:
         return _late(undecided, waiting)
     if returned:
+        asleep = {wait.rank for wait in waiting if wait.place.startswith("asleep")}
+        if len(asleep) == len(waiting) > 0:  # nobody waits for who has returned
+            return _missing(asleep, outcomes, f"is {waiting[0].place}")
         ranks = {o.rank for o in returned}
         return _missing(ranks, outcomes, "returned while the others wait")
     for_peers = {wait.rank for wait in waiting if wait.is_for_peers} | {f.rank for f in failures}

@@ -6,6 +6,7 @@ import faulthandler
 import tempfile
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -323,6 +324,17 @@ def test_a_death_is_told_in_the_words_of_the_runtime() -> None:
 
     assert "died by SIGABRT\n  | what():  20 vs 16. Sizes differ?\n" in text
     assert "step 1" not in text
+
+
+def test_a_rank_that_sleeps_is_missing_and_not_those_that_returned(tmp_path: Path) -> None:
+    """Where nobody waits for peers, who has returned is at no fault."""
+    source = tmp_path / "train.py"
+    source.write_text("import time\ntime.sleep(60)\n")
+
+    found = verdict([returned(0), hung(1, stack(f"{source}:2 wait_for_disk"))])
+
+    assert (found.word, found.ranks) == ("missing rank", (1,))
+    assert found.because == "is asleep at train.py:2 in wait_for_disk (time.sleep(60))"
 
 
 def test_a_fault_that_was_survived_is_named() -> None:
