@@ -145,7 +145,7 @@ class Comparison:
 
 
 def _told(items: Iterable[Compared]) -> list[str]:
-    """One sentence for a case where it says the same; the words are those of the first."""
+    """One sentence for a case where it says the same; in words of the smallest topology."""
     on_clauses: dict[tuple[Any, ...], list[Compared]] = {}
     for i in items:
         r = i.result
@@ -157,6 +157,8 @@ def _told(items: Iterable[Compared]) -> list[str]:
         clauses = ", ".join(each.result.clause for each in group)
         key = (i.state, r.case, r.kind, r.verdict, str(i.entry), clauses)
         alike.setdefault(key, []).append(i)
+    for group in alike.values():
+        group.sort(key=lambda i: (i.result.processes, i.result.devices))
     return [
         group[0].told(key[-1], ", ".join(str(each.topology) for each in group))
         for key, group in alike.items()

@@ -95,15 +95,15 @@ def test_a_lacking_argument_is_known_or_open() -> None:
 def test_what_a_case_says_on_several_clauses_and_topologies_is_said_once() -> None:
     """One sentence names them all; a case whose verdict is another there has one of its own."""
     alike = [
-        result("fail", clause, processes=processes, words="0 batches")
-        for processes in (2, 4)
+        result("fail", clause, processes=processes, words=f"{processes} left")
+        for processes in (4, 2)
         for clause in ("COUNT-3", "COUNT-4")
     ]
     found = record([*alike, result("hang", "COUNT-3", processes=3, words="stuck")]).comparison
 
     assert len(found.unexpected) == 5
     assert found.words == [
-        "unexpected failure: COUNT-3, COUNT-4, case skew on p2d1, p4d1 (memory): fail: 0 batches",
+        "unexpected failure: COUNT-3, COUNT-4, case skew on p2d1, p4d1 (memory): fail: 2 left",
         "unexpected failure: COUNT-3, case skew on p3d1 (memory): hang: stuck",
     ]
 
