@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal
+from typing import Any, Literal
 
 from ci.known import Entry, Known
 from conformance.deciding import Result
@@ -57,8 +57,12 @@ class Compared:
     @property
     def words(self) -> str:
         """In one sentence, for what is not as expected."""
+        return self.told(self.result.clause, str(self.topology))
+
+    def told(self, clauses: str, topologies: str) -> str:
+        """The same sentence, of all clauses and topologies that it holds for."""
         r = self.result
-        where = f"{r.clause}, case {r.case} on {self.topology} ({r.kind})"
+        where = f"{clauses}, case {r.case} on {topologies} ({r.kind})"
         match self.state:
             case "unexpected failure":
                 return f"unexpected failure: {where}: {r.verdict}: {first_line(r.words)}"
@@ -115,12 +119,18 @@ class Comparison:
 
     @property
     def words(self) -> list[str]:
-        """All that keeps the run from being as expected, one sentence each."""
-        said = [i.words for i in self.unexpected]
+        """All that keeps the run from being as expected, one sentence each.
+
+        A case that says the same on several clauses, or topologies, has one sentence; so have all
+        cases that lack the same arguments.
+        """
+        said = _told(self.unexpected)
         said += [f"an entry matches nothing: {e} ({e.reason})" for e in self.stale]
         said += [f"partial: {self.partial}"] if self.partial else []
         said += [f"no verdict: {name}" for name in self.lost]
-        said += [i.words for i in self.items if i.state == "undecided"]
+        undecided = [i for i in self.items if i.state == "undecided"]
+        said += _told(i for i in undecided if i.result.why != "lacks")
+        said += _lacking(i.result for i in undecided if i.result.why == "lacks")
         if len(self.open_clauses) > _NAMED:
             said.append(f"not decided: {few_of(self.open_clauses)}: none of their cases ran")
         else:
@@ -132,6 +142,38 @@ class Comparison:
         """How many says on a clause have each state, the worst first."""
         found = Counter(i.state for i in self.items)
         return {state: found[state] for state in WORST if found[state]}
+
+
+def _told(items: Iterable[Compared]) -> list[str]:
+    """One sentence for a case where it says the same; in words of the smallest topology."""
+    on_clauses: dict[tuple[Any, ...], list[Compared]] = {}
+    for i in items:
+        r = i.result
+        same = (i.state, r.case, r.kind, i.topology, r.verdict, first_line(r.words), str(i.entry))
+        on_clauses.setdefault(same, []).append(i)
+    alike: dict[tuple[Any, ...], list[Compared]] = {}
+    for group in on_clauses.values():
+        i, r = group[0], group[0].result
+        clauses = ", ".join(each.result.clause for each in group)
+        key = (i.state, r.case, r.kind, r.verdict, str(i.entry), clauses)
+        alike.setdefault(key, []).append(i)
+    for group in alike.values():
+        group.sort(key=lambda i: (i.result.processes, i.result.devices))
+    return [
+        group[0].told(key[-1], ", ".join(str(each.topology) for each in group))
+        for key, group in alike.items()
+    ]
+
+
+def _lacking(results: Iterable[Result]) -> list[str]:
+    """One sentence for each set of arguments that the subject does not have."""
+    clauses: dict[str, list[str]] = {}
+    for r in results:
+        clauses.setdefault(first_line(r.words), []).append(r.clause)
+    return [
+        f"undecided: {words}: cases of {', '.join(dict.fromkeys(those))}"
+        for words, those in clauses.items()
+    ]
 
 
 def few_of(names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from harness import stacks
+from harness.output import last_words
 from harness.screen import CAUSED
 
 _FRAME = re.compile(r'^ *(?:\| *)?File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$')
@@ -14,8 +15,6 @@ _START = "Traceback (most recent call last):"
 _SUITE = re.compile(r"/conformance/observe\.py$|/harness/\w+(/\w+)?\.py$|^<")
 #: What the code under test calls; of these only the innermost frame is of use.
 _BELOW = re.compile(r"-packages/(jax|jaxlib|numpy)/|/lib/python3[^/]*/(?!\w+-packages/)")
-#: Lines in which a runtime says why it ends the process.
-_WHY = re.compile(r"what\(\):|Fatal Python error|Check failed|\bF\d{4,8} |Segmentation fault", re.I)
 _MOST = 3
 
 _Frame = tuple[str, int, str, str]  # file, line, function, source
@@ -54,10 +53,9 @@ def stands_at(text: str) -> str:
 
 def died_at(output: str) -> list[str]:
     """Why a process died, in the words of its runtime, and where; nothing where it did not say."""
-    why = [line.strip() for line in output.splitlines() if _WHY.search(line)][-2:]
     threads = stacks.parse(output)  # the one that crashed is the first
     place = _shown(_frames(threads[0])) if threads else ""
-    return [*why, *([f"at {place}"] if place else [])]
+    return [*last_words(output), *([f"at {place}"] if place else [])]
 
 
 def _frames(thread: stacks.Thread) -> list[_Frame]:

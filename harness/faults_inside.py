@@ -94,6 +94,12 @@ class _Armed:
         self._endings.append(end_now)
         thread.start()
 
+    @property
+    def left(self) -> list[Fault]:
+        """The faults whose points were not come to."""
+        with self._lock:
+            return list(self._left)
+
     def end(self) -> None:
         for end in self._endings:
             end()
@@ -132,12 +138,22 @@ def each(batches: Iterable[_T], phase: str = "batch") -> Iterator[_T]:
 
 
 def injected(schedule: Schedule, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call `fn` on this rank with the faults of a schedule. What lasts, ends with the call."""
+    """Call `fn` on this rank with the faults of a schedule. What lasts, ends with the call.
+
+    What `fn` returns without having come to is recorded as missed.
+    """
     global _armed  # noqa: PLW0603 - a process is at most one rank
-    armed = _Armed(schedule.of(rank.this().rank))
+    this = rank.this()
+    armed = _Armed(schedule.of(this.rank))
     _armed = armed
     try:
-        return fn(*args, **kwargs)
+        value = fn(*args, **kwargs)
+        missed = armed.left
+        if this.rank == 0:  # it speaks for ranks that the gang does not have
+            missed += [fault for fault in schedule.faults if fault.rank >= this.processes]
+        for fault in missed:
+            rank.record("missed", fault=str(fault))
+        return value
     finally:
         _armed = None
         armed.end()

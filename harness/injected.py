@@ -20,6 +20,16 @@ def injected(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
     return tuple(_words(rank, event) for _, rank, event in found)
 
 
+def missed(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
+    """Return each fault that a rank returned without having come to: `rank 1 at batch 9: kill`."""
+    return tuple(
+        str(event.fields.get("fault"))
+        for outcome in outcomes
+        for event in outcome.events
+        if event.kind == "missed"
+    )
+
+
 def _words(rank: int, event: Event) -> str:
     at = "" if event.batch is None else f" at batch {event.batch}"
     for_s = event.fields.get("for_s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import threading
 
@@ -10,6 +11,13 @@ TAIL_BYTES = 16 * 1024
 _CHUNK_BYTES = 64 * 1024
 # What a pipe can hold at most: one look at the end of a run need not read more.
 _DRAIN_BYTES = 1024 * 1024
+# Lines in which a runtime says why it ends the process.
+_WHY = re.compile(r"what\(\):|Fatal Python error|Check failed|\bF\d{4,8} |Segmentation fault", re.I)
+
+
+def last_words(output: str) -> list[str]:
+    """Give the lines, two at most, in which a runtime said why it ended its process; often none."""
+    return [line.strip() for line in output.splitlines() if _WHY.search(line)][-2:]
 
 
 class Tails:

@@ -28,6 +28,8 @@ def screen(found: Verdict, width: int) -> str:
             parts.append(f"  and {len(found.later) - LATER_FAILURES} more")
     if found.faults and not found.ok:  # where all is well the headline has them
         parts.append(_cut(f"injected: {', '.join(found.faults)}", width))
+    if found.missed:
+        parts.append(_cut(f"not injected: {'; '.join(found.missed)}", width))
     parts.append(_waits(found, width))
     parts.append("where each rank stands:\n" + _ranks(found.outcomes, width))
     stacks = {o.rank: o.stacks for o in found.outcomes if isinstance(o, Hung | Undecided)}

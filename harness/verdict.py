@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.diagnosis import place_of
-from harness.injected import injected
+from harness.injected import injected, missed
 from harness.mismatch import counts_of, uneven, unlike
 from harness.outcome import Died, Finished, Hung, Outcome, Raised, Returned, Undecided, state_of
+from harness.output import last_words
 from harness.screen import CAUSED, screen
 from harness.stacks import ranks_text
 
@@ -51,7 +52,7 @@ class Failure:
         kind: the error's class, by its qualified name; `died` or `stopped`.
         batch: the batch that the rank was at, where its record says so.
         phase: the phase likewise.
-        traceback: of an error.
+        traceback: of an error; of a death, in what words the process told of it, if it did.
         follows: it follows from what another rank did.
     """
 
@@ -102,6 +103,7 @@ class Verdict:
         waiting: the ranks that have not ended.
         outcomes: what the verdict is on; index = rank.
         faults: those that were injected, in a few words each, in order of time.
+        missed: those that were scheduled on ranks that returned without having come to them.
     """
 
     word: Word
@@ -114,6 +116,7 @@ class Verdict:
     waiting: tuple[Wait, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     faults: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -157,6 +160,7 @@ def verdict(outcomes: Sequence[Outcome], *, follows: Collection[str] = ()) -> Ve
         "waiting": waiting,
         "outcomes": tuple(outcomes),
         "faults": faults,
+        "missed": missed(outcomes),
     }
     found = unlike(outcomes)
     if found is not None and not (causes and causes[0].at_s < found[0]):
@@ -197,8 +201,9 @@ def _failures(outcomes: Sequence[Outcome], follows: Collection[str]) -> list[Fai
                 found.append(Failure(o.rank, at_s, what, o.type, batch, phase, o.traceback, after))
             case Died():
                 after = o.after is not None
+                words = "\n".join(last_words(o.output))
                 found.append(
-                    Failure(o.rank, o.elapsed_s, state_of(o), "died", batch, phase, follows=after)
+                    Failure(o.rank, o.elapsed_s, state_of(o), "died", batch, phase, words, after)
                 )
             case Hung(stopped=True) | Undecided(stopped=True):
                 at_s = o.elapsed_s if o.stopped_s is None else o.stopped_s
@@ -272,6 +277,9 @@ def _no_cause(
     if undecided:
         return _late(undecided, waiting)
     if returned:
+        asleep = {wait.rank for wait in waiting if wait.place.startswith("asleep")}
+        if len(asleep) == len(waiting) > 0:  # nobody waits for who has returned
+            return _missing(asleep, outcomes, f"is {waiting[0].place}")
         ranks = {o.rank for o in returned}
         return _missing(ranks, outcomes, "returned while the others wait")
     for_peers = {wait.rank for wait in waiting if wait.is_for_peers} | {f.rank for f in failures}

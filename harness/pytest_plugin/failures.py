@@ -10,6 +10,7 @@ import pytest
 from _pytest.outcomes import Failed
 
 from harness.outcome import Died, Hung, Outcome, Raised, Returned, Undecided
+from harness.output import last_words
 from harness.pytest_plugin.on_rank import PICTURE
 from harness.rank import qualified_name
 from harness.screen import CAUSED
@@ -79,8 +80,10 @@ def check(outcomes: Sequence[Outcome], *, verbose: bool = False) -> list[Any]:
     if failure is not None:
         kind, headline = failure
         lines = [headline, *_details(outcomes, verbose=verbose)]
-        if kind in (GangDied, GangHung, GangUndecided):
-            lines.insert(0, verdict(outcomes).headline)
+        judged = verdict(outcomes)
+        # Where ranks raised, what they raised says it all, unless their records say more.
+        if kind in (GangDied, GangHung, GangUndecided) or judged.word.endswith("mismatch"):
+            lines.insert(0, judged.headline)
         raise kind("\n".join(lines), outcomes)
     return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
 
@@ -195,6 +198,8 @@ def _detail(outcome: Outcome, *, verbose: bool) -> tuple[str, str]:
             stopped = isinstance(outcome, Hung) and outcome.stopped
             title = ", stopped by a signal: stacks" if stopped else ": stacks"
             return title, readable(outcome.stacks, all_frames=verbose)
+        case Died():
+            return "", "\n".join([outcome.describe(), *last_words(outcome.output)])
         case _:
             return "", outcome.describe()
 

@@ -92,6 +92,35 @@ def test_a_lacking_argument_is_known_or_open() -> None:
     assert known.status is Status.AS_EXPECTED
 
 
+def test_what_a_case_says_on_several_clauses_and_topologies_is_said_once() -> None:
+    """One sentence names them all; a case whose verdict is another there has one of its own."""
+    alike = [
+        result("fail", clause, processes=processes, words=f"{processes} left")
+        for processes in (4, 2)
+        for clause in ("COUNT-3", "COUNT-4")
+    ]
+    found = record([*alike, result("hang", "COUNT-3", processes=3, words="stuck")]).comparison
+
+    assert len(found.unexpected) == 5
+    assert found.words == [
+        "unexpected failure: COUNT-3, COUNT-4, case skew on p2d1, p4d1 (memory): fail: 2 left",
+        "unexpected failure: COUNT-3, case skew on p3d1 (memory): hang: stuck",
+    ]
+
+
+def test_cases_that_lack_the_same_argument_are_told_together() -> None:
+    """One sentence for each set of arguments names the clauses, each once."""
+    lacks = [
+        result("not run", clause, why="lacks", words=f"the subject has no argument {argument}")
+        for clause, argument in (("PAD-1", "a"), ("PAD-2", "a"), ("PAD-1", "a"), ("MASK-1", "a, b"))
+    ]
+
+    assert record(lacks).comparison.words == [
+        "undecided: the subject has no argument a: cases of PAD-1, PAD-2",
+        "undecided: the subject has no argument a, b: cases of MASK-1",
+    ]
+
+
 def test_a_clause_none_of_whose_cases_ran_is_undecided() -> None:
     """What a budget leaves out wholly keeps the gate from saying that all is as expected."""
     left = result("not run", "COUNT-2", why="budget", words="left out")

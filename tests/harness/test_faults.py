@@ -177,12 +177,23 @@ def test_a_fault_happens_once_at_its_point(one: Gang) -> None:
 
     assert isinstance(with_faults, Returned)
     assert with_faults.value == (["a", "b"], True)
-    assert [(e.kind, e.fields["fault"], e.fields["point"]) for e in with_faults.events] == [
+    assert [(e.kind, e.fields["fault"], e.fields.get("point")) for e in with_faults.events] == [
         ("fault", "leave", "batch"),
         ("fault", "leave", "end"),
+        ("missed", "rank 1 at batch 0: leave", None),
     ]
     assert isinstance(without, Returned)
     assert without.value == (["a", "b", "c", "d"], False)
+
+
+def test_a_fault_that_no_rank_came_to_is_told(one: Gang) -> None:
+    """A run that is well because its fault never happened says so."""
+    faults = (Kill(rank=0, batch=99), Kill(rank=5, batch=1), Delay(rank=0, batch=1, for_s=0.1))
+
+    found = verdict(one.run(Schedule(faults).around(_letters)))
+
+    assert found.missed == ("rank 0 at batch 99: kill", "rank 5 at batch 1: kill")
+    assert "not injected: rank 0 at batch 99: kill; rank 5 at batch 1: kill\n" in found.show()
 
 
 def test_a_raised_fault_is_what_python_raises(one: Gang) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness import Died, Hung, Outcome, Raised, Returned, Undecided
+from harness import Died, Event, Hung, Outcome, Raised, Returned, Undecided
 from harness.pytest_plugin import (
     GangDied,
     GangHung,
@@ -115,6 +115,33 @@ def test_a_fixture_of_the_ranks_is_not_known_in_the_parent() -> None:
     """To use it there is an error that says where it can be used."""
     with pytest.raises(RuntimeError, match=r"fixture 'this' has its value on the ranks alone: .ra"):
         this().rank  # noqa: B018 - what raises
+
+
+def test_records_that_differ_are_told_before_the_errors() -> None:
+    """Where ranks raise because their batches have different shapes, the first line says which."""
+    outcomes = [
+        raised(rank, f"assert {rows} == 9", events=(batch,), t_s=1.0)
+        for rank, rows in enumerate((8, 10))
+        for batch in [Event(0, "batch", 0.5, {"batch": 0, "shapes": {"x": [rows, 2]}})]
+    ]
+
+    with pytest.raises(RanksRaised) as caught:
+        check(outcomes)
+
+    first = str(caught.value).splitlines()[0]
+    assert first == "shape mismatch: rank 1 at batch 0: column 'x': rank 0 [8, 2]; rank 1 [10, 2]"
+
+
+def test_a_death_is_told_in_the_words_of_the_runtime() -> None:
+    """Beside the signal there is what the process wrote of its end, and no more of its output."""
+    output = "step 1\nterminate called after\n  what():  20 vs 16. Sizes differ?\n"
+
+    with pytest.raises(GangDied) as caught:
+        check([Died(rank=0, signal="SIGABRT", output=output), Returned(rank=1)])
+
+    lines = str(caught.value).splitlines()
+    assert lines[-1] == "what():  20 vs 16. Sizes differ?"
+    assert "step 1" not in lines
 
 
 def test_the_error_that_others_follow_is_shown_first() -> None:

@@ -6,6 +6,7 @@ import faulthandler
 import tempfile
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -313,6 +314,27 @@ def test_of_a_long_traceback_its_first_cause_is_shown() -> None:
     assert "| SourceError: batch 2" in shown
     assert shown.count("lines before") == 2
     assert shown.count("  | ") == 18
+
+
+def test_a_death_is_told_in_the_words_of_the_runtime() -> None:
+    """A process that wrote why it aborts has these words below the first failure."""
+    output = "step 1\nterminate called after\n  what():  20 vs 16. Sizes differ?\n"
+
+    text = verdict([returned(0), replace(died(1, 0.5), signal="SIGABRT", output=output)]).show()
+
+    assert "died by SIGABRT\n  | what():  20 vs 16. Sizes differ?\n" in text
+    assert "step 1" not in text
+
+
+def test_a_rank_that_sleeps_is_missing_and_not_those_that_returned(tmp_path: Path) -> None:
+    """Where nobody waits for peers, who has returned is at no fault."""
+    source = tmp_path / "train.py"
+    source.write_text("import time\ntime.sleep(60)\n")
+
+    found = verdict([returned(0), hung(1, stack(f"{source}:2 wait_for_disk"))])
+
+    assert (found.word, found.ranks) == ("missing rank", (1,))
+    assert found.because == "is asleep at train.py:2 in wait_for_disk (time.sleep(60))"
 
 
 def test_a_fault_that_was_survived_is_named() -> None:
