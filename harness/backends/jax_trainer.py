@@ -22,7 +22,13 @@ from harness.backends.ray_actors import RayBackend
 from harness.backends.ray_cluster import enter
 from harness.backends.ray_main import Place
 from harness.backends.ray_session import SAMPLE_LIMIT_S, RaySession
-from harness.backends.ray_train_main import Announce, GivenShards, Mailbox, serve
+from harness.backends.ray_train_main import (
+    ABORT_LIMIT_S,
+    Announce,
+    GivenShards,
+    Mailbox,
+    serve,
+)
 from harness.backends.ray_watch import ANSWER_LIMIT_S
 from harness.custody import Custody
 from harness.watchdog import Sample
@@ -170,7 +176,7 @@ class TrainerRanks:
     def kill(self) -> None:
         """End the trainer, with its workers and what they hold."""
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self._mailbox.close.remote(), timeout=ANSWER_LIMIT_S)
+            ray.get(self._mailbox.close.remote(), timeout=ABORT_LIMIT_S + ANSWER_LIMIT_S)
         if self._thread is not None:
             self._thread.join(FAREWELL_LIMIT_S)
         ray.kill(self._mailbox)

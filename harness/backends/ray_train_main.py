@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ import ray.train
 from ray.train.v2._internal.execution.callback import ControllerCallback
 
 from harness.backends.ray_main import RankActor
+
+# How long a trainer's controller may take to end its workers and free what it has reserved.
+ABORT_LIMIT_S = 10.0
 
 
 class LostError(RuntimeError):
@@ -65,11 +69,20 @@ class Mailbox:
     async def close(self) -> None:
         """End the trainer's controller, now or as soon as it has started.
 
-        Left to itself, it would look after workers that have ended, or wait for CPUs.
+        Left to itself, it would look after workers that have ended, or wait for CPUs. One that is
+        killed leaves its placement group reserved, and an actor that would free it where the
+        cluster has a dashboard; so it is asked first to give up what it holds.
         """
         self._closed = True
-        if self._controller is not None:
-            ray.kill(self._controller)
+        if self._controller is None:
+            return
+        with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
+            await asyncio.wait_for(_ended(self._controller.abort.remote()), ABORT_LIMIT_S)
+        ray.kill(self._controller)
+
+
+async def _ended(asked: Any) -> None:
+    await asked
 
 
 class Announce(ControllerCallback):  # type: ignore[misc]

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from harness.faults import (
 )
 from harness.verdict import Verdict, verdict
 from tests.harness import cases
+from tests.harness.places import NAMES, place
 
 BATCHES = 4
 AT = 2
@@ -255,31 +256,6 @@ def _shared_memory() -> set[str]:
 
 
 @contextmanager
-def cluster() -> Iterator[None]:
-    """Keep a Ray cluster for gangs; fail when it has an actor or a placement group at the end."""
-    import ray
-    from ray._private.state import actors
-
-    from harness.backends.ray_cluster import enter
-
-    leave = enter()
-    try:
-        yield
-        deadline_s = time.monotonic() + LEFT_LIMIT_S
-        while (left := _alive(actors())) and time.monotonic() < deadline_s:
-            time.sleep(0.1)
-        assert not left, f"actors are left: {left}"
-        groups = ray.util.placement_group_table().values()
-        assert not [g for g in groups if g["state"] != "REMOVED"], "placement groups are left"
-    finally:
-        leave()
-
-
-def _alive(actors: dict[str, dict[str, Any]]) -> list[str]:
-    return [actor for actor, told in actors.items() if told["State"] != "DEAD"]
-
-
-@contextmanager
 def load(processes: int) -> Iterator[None]:
     """Keep cores busy beside the ranks."""
     # They end with this process, however it ends.
@@ -302,9 +278,9 @@ def campaign(
     took_s: dict[str, list[float]] = {case.name: [] for case in CASES if case.name in names}
     env: dict[str, str] = {}
     with (
-        cluster() if backend == "ray" else nullcontext(),
+        place(backend) as where,
         nothing_left(env),
-        Gang(processes=2, backend=backend, env=env) as gang,
+        Gang(processes=2, backend=where, env=env) as gang,
     ):
         for turn in range(times):
             for case in CASES:
@@ -322,7 +298,7 @@ def campaign(
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", default="local", choices=["local", "ray"])
+    parser.add_argument("--backend", default="local", choices=NAMES)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--load", action="store_true", help="keep every core busy beside it")
     parser.add_argument("--case", nargs="*", default=[case.name for case in CASES])

@@ -11,7 +11,8 @@ import pytest
 
 from harness import Gang
 from tests.harness import cases
-from tests.harness.faults_matrix import CASES, Case, check, cluster, nothing_left, run
+from tests.harness.faults_matrix import CASES, Case, check, nothing_left, run
+from tests.harness.places import place
 
 # On Ray those that take another way there: a signal, a death, a connection.
 ON_RAY = ("stop", "kill", "cut")
@@ -29,7 +30,11 @@ def local() -> Iterator[Gang]:
 def actors() -> Iterator[Gang]:
     """Two actors, of which nothing may be left, on the cluster neither."""
     env: dict[str, str] = {}
-    with cluster(), nothing_left(env), Gang(processes=2, backend="ray", env=env) as gang:
+    with (
+        place("ray") as where,
+        nothing_left(env),
+        Gang(processes=2, backend=where, env=env) as gang,
+    ):
         yield gang
 
 

@@ -12,6 +12,8 @@ from harness import Died, Gang, GangStartError, Hung, Raised, Returned, rank
 from harness.backends.jax_trainer import JaxTrainerBackend
 from harness.backends.ray_cluster import enter
 from tests.harness import cases
+from tests.harness.conftest import is_alive, wait_until
+from tests.harness.places import see_that_nothing_is_left
 
 STALL_S = 3.0
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
@@ -95,6 +97,15 @@ def test_a_dead_worker_keeps_its_record(trainer_gang: Gang) -> None:
     assert isinstance(other, Died)
     assert other.after == 1
     assert values(trainer_gang.run(cases.give, 1)) == [(1,), (1,)]
+
+
+def test_nothing_of_a_trainer_is_left(trainer_gang: Gang) -> None:
+    """Once the gang is closed: no worker process, actor or placement group on the cluster."""
+    pids = values(trainer_gang.run(cases.own_pid))
+    trainer_gang.close()
+
+    assert wait_until(lambda: not any(map(is_alive, pids)), 10)
+    see_that_nothing_is_left()
 
 
 def read(*names: str) -> list[list[int]]:

@@ -212,6 +212,17 @@ def test_the_nearest_marker_wins() -> None:
     assert times == Limits(60.0, 2)
 
 
+def test_each_setting_holds_where_no_marker_says_otherwise() -> None:
+    """And each argument of a marker wins over the setting of its name."""
+    settings = Settings(3, 4, "ray", 7.0, 2.0, None, {})
+    given = arguments_of([mark(5, 6, "local", deadline_s=8, stall_s=1)])
+
+    assert topologies({}, settings) == {"processes=3": Topology(3, 4, "ray")}
+    assert limits({}, settings) == Limits(7.0, 2.0)
+    assert topologies(given, settings) == {"processes=5": Topology(5, 6, "local")}
+    assert limits(given, settings) == Limits(8, 1)
+
+
 def test_environment_and_jax_options_are_part_of_a_topology() -> None:
     """So that tests which need different ones do not share a gang."""
     found, _ = read(mark(env={"A": "1"}, jax_config={"jax_enable_x64": True}))

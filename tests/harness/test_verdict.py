@@ -145,6 +145,17 @@ def test_batches_that_differ_are_the_cause(field: str, word: str) -> None:
     assert found.because == "column 'x': ranks 0, 2 [8, 3]; rank 1 [8, 5]"
 
 
+@pytest.mark.parametrize(("at_s", "word"), [(0.5, "one-sided error"), (2.5, "shape mismatch")])
+def test_of_a_mismatch_and_an_error_the_earlier_is_the_cause(at_s: float, word: str) -> None:
+    """An error after the batches that differ is what they led to; one before is its own."""
+    event = Event(0, "batch", 101.5, {"batch": 0, "shapes": {"x": [8, 3]}})
+    odd = Event(0, "batch", 101.0, {"batch": 0, "shapes": {"x": [8, 5]}})
+    failed = replace(raised(0, "sizes differ", at_s), events=(event,))
+    outcomes: list[Outcome] = [failed, replace(hung(1), events=(odd,), start_s=100.0)]
+
+    assert verdict(outcomes).word == word
+
+
 def test_the_first_error_of_many_is_reported() -> None:
     """Of eight ranks two raise in their loader: the first and its traceback are shown first."""
     outcomes: list[Outcome] = [hung(rank) for rank in range(8)]
