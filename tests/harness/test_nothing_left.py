@@ -235,6 +235,29 @@ def test_nothing_is_ended_before_all_has_stopped(monkeypatch: pytest.MonkeyPatch
     assert running[0] == []
 
 
+def test_a_process_is_ended_whose_main_thread_has_ended() -> None:
+    """What shows as a zombie, because its main thread has ended before others, is ended too."""
+    program = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    mark = f"{MARK_NAME}={secrets.token_hex(8)}"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, MARK_NAME: mark.partition("=")[2]}
+    ) as process:
+        headless = wait_until(lambda: not is_alive(process.pid), LIMIT_S)
+        runs_on = process.poll() is None
+        ended = guardian.kill_marked(mark.encode(), limit_s=LIMIT_S)
+        gone = wait_until(lambda: process.poll() is not None, LIMIT_S)
+        process.kill()
+
+    assert headless
+    assert runs_on
+    assert ended
+    assert gone
+
+
 @pytest.mark.parametrize("doing", ["run", "with"])
 def test_ctrl_c_leaves_nothing(temp_dir: Path, start_parent: StartParent, doing: str) -> None:
     """SIGINT to the parent's process group ends the parent, which ends all: none dies half."""
