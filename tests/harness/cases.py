@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from harness import rank
@@ -201,3 +203,16 @@ def start_child() -> int:
 def fork_and_return() -> int:
     """Fork; child and parent both return."""
     return os.fork()
+
+
+def fork_and_end(seconds: float, fault: str) -> None:
+    """Fork a child that lives on for a while, then have a fault."""
+    if os.fork() == 0:
+        time.sleep(seconds)
+        os._exit(0)
+    FAULTS[fault]()
+
+
+def remove_files() -> None:
+    """Remove the directory in which the gang keeps the files of its ranks."""
+    shutil.rmtree(Path(os.readlink("/proc/self/fd/1")).parent)
