@@ -11,6 +11,7 @@ import pytest
 
 from harness import Gang
 from tests.harness import cases
+from tests.harness.conftest import START_TIMEOUT_S
 from tests.harness.faults_matrix import CASES, Case, check, cluster, nothing_left, run
 
 # On Ray those that take another way there: a signal, a death, a connection.
@@ -29,7 +30,11 @@ def local() -> Iterator[Gang]:
 def actors() -> Iterator[Gang]:
     """Two actors, of which nothing may be left, on the cluster neither."""
     env: dict[str, str] = {}
-    with cluster(), nothing_left(env), Gang(processes=2, backend="ray", env=env) as gang:
+    with (
+        cluster(),
+        nothing_left(env),
+        Gang(processes=2, backend="ray", env=env, start_timeout_s=START_TIMEOUT_S) as gang,
+    ):
         yield gang
 
 
