@@ -200,6 +200,18 @@ def start_child() -> int:
     return subprocess.Popen(command, start_new_session=True).pid
 
 
+def start_orphan() -> int:
+    """Start a process without environment, whose own parent ends at once; returns its id."""
+    program = (
+        "import os\n"
+        f"command = ['/bin/sleep', '{FOR_EVER_S:.0f}']\n"
+        "closed = [(os.POSIX_SPAWN_CLOSE, fd) for fd in (0, 1, 2)]\n"
+        "print(os.posix_spawn(command[0], command, {}, file_actions=closed))\n"
+    )
+    command = [sys.executable, "-c", program]
+    return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
 def fork_and_return() -> int:
     """Fork; child and parent both return."""
     return os.fork()

@@ -311,6 +311,20 @@ def test_close_leaves_nothing(temp_dir: Path, use: Callable[[Gang], None]) -> No
     assert threading.active_count() == threads
 
 
+def test_close_ends_what_has_lost_its_parent_and_environment() -> None:
+    """A process that nothing but its ancestors ties to a rank ends with the gang."""
+    with Gang(processes=1) as gang:
+        (outcome,) = gang.run(cases.start_orphan)
+        assert isinstance(outcome, Returned)
+        lived = is_alive(outcome.value)
+
+    ended = wait_until(lambda: not is_alive(outcome.value), LIMIT_S)
+    if not ended:
+        os.kill(outcome.value, signal.SIGKILL)
+    assert lived
+    assert ended
+
+
 def test_two_gangs_live_side_by_side(temp_dir: Path) -> None:
     """Two gangs of one parent do not see each other, and the end of one leaves the other be."""
     with Gang(processes=2) as one:
