@@ -91,6 +91,7 @@ class Custody:
 
 
 def _short_temp_dir() -> str:
-    # The path of a unix socket has 107 bytes at most, and Ray needs some 80 of them.
+    # The path of a unix socket has 107 bytes at most, and Ray needs some 80 of them. JAX takes no
+    # path that is not UTF-8, which any may be where the locale has another encoding.
     directory = tempfile.gettempdir()
-    return directory if len(directory) <= 20 else "/tmp"  # noqa: S108 - mkdtemp makes it private
+    return directory if len(directory) <= 20 and directory.isascii() else "/tmp"  # noqa: S108 - mkdtemp makes it private

@@ -148,6 +148,21 @@ def test_the_guardian_of_what_is_killed_tidies_up(temp_dir: Path) -> None:
     assert wait_until(lambda: not list(temp_dir.iterdir()), LIMIT_S)
 
 
+@pytest.mark.parametrize("name", ["\udcff", "ä", "much-longer-than-sockets-may-have-it"])
+def test_the_directory_has_a_path_that_sockets_and_jax_take(
+    temp_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where the path of temporary files is too long, or not ASCII, it is in /tmp."""
+    (temp_dir / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temp_dir / name))
+    custody = Custody()
+    path = str(custody.directory)
+    custody.close()
+
+    assert path.isascii()
+    assert len(path) < 30
+
+
 def test_a_guardian_can_be_told_from_the_first_moment() -> None:
     """No process shows as a nameless child, which whoever kills the parent would kill too."""
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
