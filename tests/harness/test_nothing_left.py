@@ -163,6 +163,17 @@ def test_the_directory_has_a_path_that_sockets_and_jax_take(
     assert len(path) < 30
 
 
+def test_no_directory_is_left_where_there_is_no_guardian(
+    temp_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no process can be started, as without file descriptors, no directory stays either."""
+    monkeypatch.setattr(sys, "executable", str(temp_dir / "missing"))
+    with pytest.raises(FileNotFoundError):
+        Custody()
+
+    assert list(temp_dir.iterdir()) == []
+
+
 def test_a_guardian_can_be_told_from_the_first_moment() -> None:
     """No process shows as a nameless child, which whoever kills the parent would kill too."""
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
