@@ -11,19 +11,21 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from conformance import simulated_cost
 from conformance.simulated_cases import ENDS, FAULTS, Case
 from conformance.simulated_cost import Service, cost
+from conformance.simulated_jobs import each_apart
 from conformance.simulated_parts import Piece, explore_parts, pieces
-from conformance.simulated_table import Explored, add, read, table
+from conformance.simulated_table import Explored, RecordError, add, open_record, table
 from harness.exploration import Exploration, Found
 from harness.simulation import Drawn, Fault, Simulation
 from harness.worlds import End
+
+T = TypeVar("T", int, float)
 
 _PATIENCE_S = 10_000.0  # virtual; whoever is not finished by then is stuck
 
@@ -113,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         Its status: 1 if something is wrong, 3 if not all was looked at; 2 for no such schedule, as
-        for options that cannot be used.
+        for options and files that cannot be used; 130 after Ctrl-C.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -136,9 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             listing=options.listing,
             most_ahead=options.most_ahead,
         )
-        for ends in options.ends or ENDS
-        for fault in options.fault or FAULTS
-        for at in ([0] if fault == "none" else options.at or sorted({0, options.ranks - 1}))
+        for ends in dict.fromkeys(options.ends or ENDS)
+        for fault in dict.fromkeys(options.fault or FAULTS)
+        for at in sorted({0} if fault == "none" else set(options.at or (0, options.ranks - 1)))
     ]
     if options.command == "replay":
         schedule = [event.strip() for event in options.schedule.split(";")]
@@ -152,32 +154,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
-    known = read(options.record) if options.record else {}
     asked = [
         piece
         for case in cases
         for piece in (pieces(case) if options.parts else [Piece(case, (case,))])
     ]
-    due = [piece for piece in asked if piece.name not in known]
-    run = functools.partial(
-        _explored, fold=options.fold or options.parts, most_states=options.most_states
-    )
-    began_s = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        results: Iterator[tuple[str, Explored]] = map(run, due)
-        if options.jobs > 1:
-            pool = ProcessPoolExecutor(
-                options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1
-            )
-            stack.callback(pool.shutdown, cancel_futures=True)
-            results = pool.map(run, due)
-        for piece, (words, line) in zip(due, results, strict=True):
-            known[piece.name] = line
-            print(words, flush=True)
-            if options.record:
-                add(options.record, line)
-            if time.monotonic() - began_s > 60 * options.minutes:
-                break
+    known: dict[str, Explored] = {}
+    status = 0
+    try:
+        if options.record:
+            known = open_record(options.record)
+        due = [piece for piece in asked if piece.name not in known or known[piece.name].is_cut]
+        with contextlib.closing(_results(due, options)) as results:
+            for piece, result in results:
+                if result is None:
+                    print(f"{piece.name}: its process was ended", file=sys.stderr)
+                    continue
+                words, known[piece.name] = result
+                print(words, flush=True)
+                if options.record:
+                    add(options.record, known[piece.name])
+    except RecordError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        status = 130
     lines = [known[piece.name] for piece in asked if piece.name in known]
     if len(lines) < len(asked):
         print(f"{len(asked) - len(lines)} of {len(asked)} pieces are left")
@@ -185,7 +187,30 @@ def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
         print(f"\n{table(lines)}")
     if any(line.wrong for line in lines):
         return 1
-    return 0 if len(lines) == len(asked) and all(line.complete for line in lines) else 3
+    whole = len(lines) == len(asked) and all(line.complete for line in lines)
+    return status or (0 if whole else 3)
+
+
+def _results(
+    due: Sequence[Piece], options: argparse.Namespace
+) -> Generator[tuple[Piece, tuple[str, Explored] | None], None, None]:
+    run = functools.partial(
+        _explored, fold=options.fold or options.parts, most_states=options.most_states
+    )
+    in_time = _in_time(due, options.minutes)
+    if options.jobs > 1:
+        yield from each_apart(run, in_time, options.jobs)
+    else:
+        for piece in in_time:
+            yield piece, run(piece)
+
+
+def _in_time(due: Iterable[Piece], minutes: float) -> Iterator[Piece]:
+    began_s = time.monotonic()
+    for piece in due:
+        yield piece
+        if time.monotonic() - began_s > 60 * minutes:
+            return
 
 
 def _explored(piece: Piece, *, fold: bool, most_states: float) -> tuple[str, Explored]:
@@ -235,11 +260,17 @@ def _parser() -> argparse.ArgumentParser:
         )
         if name == "explore":
             command.add_argument(
-                "--most-states", type=float, default=float("inf"), help="look at no more of a part"
+                "--most-states",
+                type=_from(1, float),
+                default=math.inf,
+                help="of a part, no more",
             )
             command.add_argument("--jobs", type=_from(1), default=1, help="pieces at once")
             command.add_argument(
-                "--minutes", type=float, default=float("inf"), help="begin no piece after that"
+                "--minutes",
+                type=_from(0, float),
+                default=math.inf,
+                help="begin no piece after that",
             )
             command.add_argument("--markdown", action="store_true", help="a table at the end")
             command.add_argument(
@@ -255,7 +286,7 @@ def _parser() -> argparse.ArgumentParser:
             )
         if name == "draw":
             command.add_argument("--seed", type=int, default=0, help="of the first run")
-            command.add_argument("--runs", type=int, default=1000)
+            command.add_argument("--runs", type=_from(1), default=1000)
         if name == "replay":
             command.add_argument("--schedule", required=True, help="events, with ; between them")
     command = commands.add_parser("cost", formatter_class=shows)
@@ -273,11 +304,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _from(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+def _from(least: int, kind: type[T] = int) -> Callable[[str], T]:
+    def number(text: str) -> T:
+        value = kind(text)
+        if not value >= least:
+            raise argparse.ArgumentTypeError(f"{value} is not {least} or more")
         return value
 
     return number

@@ -4,13 +4,17 @@ A line of the file counts only as long as the code that it is of: the iterator's
 and the search's.
 """
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 import harness
 import jaxiter
@@ -50,6 +54,11 @@ class Explored:
     seconds: float
     complete: bool
     wrong: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it ended before all was looked at, with nothing wrong so far."""
+        return not self.complete and not self.wrong
 
     @staticmethod
     def of(piece: Piece, found: Found, seconds: float) -> "Explored":
@@ -101,18 +110,89 @@ _SIMULATED = ("cases", "engine", "parts", "rank", "script")
 _SEARCH = ("arrays", "automaton", "exploration", "folding", "frontier", "simulation", "worlds")
 
 
-def read(record: Path) -> dict[str, Explored]:
-    """Return the lines of a file that are of this code, by piece; none if there is no file."""
-    if not record.exists():
-        return {}
-    found = map(json.loads, record.read_text("utf-8").splitlines())
-    return {line["piece"]: Explored(**line) for line in found if line["code"] == code()}
+class RecordError(Exception):
+    """A file cannot be used as a record."""
+
+
+def open_record(record: Path) -> dict[str, Explored]:
+    """Return the lines of a file that are of this code, by piece; make it if there is none.
+
+    Raises:
+        RecordError: The file cannot be read or written, or has a line that is not of a record.
+    """
+    if record.exists() and not record.is_file():
+        raise RecordError(f"{record}: not a file")
+    with _locked(record) as file:
+        lines, last = _lines(file)
+        known = {}
+        for number, text in enumerate(lines, 1):
+            try:
+                fields = json.loads(text)
+                if fields["code"] == code():
+                    known[fields["piece"]] = Explored(**fields)
+            except (ValueError, LookupError, TypeError) as error:
+                raise RecordError(
+                    f"{record}, line {number}: not what was explored of a piece; remove the line, "
+                    f"or name another file: {error!r}"
+                ) from error
+        _end(file, last)
+    return known
 
 
 def add(record: Path, line: Explored) -> None:
-    """Add a line to a file."""
-    with record.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(line)) + "\n")
+    """Add a line to a file that `open_record` has opened before.
+
+    Raises:
+        RecordError: It cannot be written, as on a disk that is full.
+    """
+    with _locked(record) as file:
+        _end(file, _lines(file)[1])
+        file.write(json.dumps(asdict(line)).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def _locked(record: Path) -> Iterator[IO[bytes]]:
+    try:
+        with record.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+    except OSError as error:
+        raise RecordError(f"{record}: cannot be used as a record: {error.strerror}") from error
+
+
+def _lines(file: IO[bytes]) -> tuple[list[bytes], bytes]:
+    """Return all lines, and of the last what lacks its end.
+
+    Lines are written under the lock: whoever has begun one that is cut has ended since.
+    """
+    file.seek(0)
+    *lines, last = file.read().split(b"\n")
+    if _is_whole(last) or not _is_begun(last):
+        lines.append(last)
+    return lines, last
+
+
+def _is_begun(text: bytes) -> bool:
+    return text.startswith(_FIRST_BYTES) or _FIRST_BYTES.startswith(text)
+
+
+def _is_whole(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _end(file: IO[bytes], last: bytes) -> None:
+    """End the last line of a file; what is cut of one is removed."""
+    if _is_whole(last):
+        file.write(b"\n")
+    elif _is_begun(last):
+        file.truncate(file.seek(0, os.SEEK_END) - len(last))
+
+
+_FIRST_BYTES = b'{"piece": '
 
 
 def table(lines: Iterable[Explored]) -> str:

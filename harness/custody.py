@@ -34,16 +34,20 @@ class Custody:
         self.directory = Path(tempfile.mkdtemp(prefix="gang-", dir=_short_temp_dir()))
         # The guardian of a gang inside a rank must survive the end of that rank's gang.
         environment = {k: v for k, v in os.environ.items() if k != MARK_NAME}
-        self._guardian = subprocess.Popen(
-            [sys.executable, "-I", "-S", guardian.__file__, self._text, str(self.directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env=environment,
-            cwd="/",
-            start_new_session=True,
-        )
+        try:
+            self._guardian = subprocess.Popen(
+                [sys.executable, "-I", "-S", guardian.__file__, self._text, str(self.directory)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        except BaseException:
+            self.directory.rmdir()
+            raise
         # For a moment after exec a process shows neither arguments nor environment; who ends this
         # process with its children just then would take the guardian for one of them.
         while not guardian.is_guardian(self._guardian.pid) and self._guardian.poll() is None:
@@ -91,6 +95,7 @@ class Custody:
 
 
 def _short_temp_dir() -> str:
-    # The path of a unix socket has 107 bytes at most, and Ray needs some 80 of them.
+    # The path of a unix socket has 107 bytes at most, and Ray needs some 80 of them. JAX takes no
+    # path that is not UTF-8, which any may be where the locale has another encoding.
     directory = tempfile.gettempdir()
-    return directory if len(directory) <= 20 else "/tmp"  # noqa: S108 - mkdtemp makes it private
+    return directory if len(directory) <= 20 and directory.isascii() else "/tmp"  # noqa: S108 - mkdtemp makes it private

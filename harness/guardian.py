@@ -23,6 +23,7 @@ PARENT_CHECK_S = 1.0
 QUIET_S = 0.1
 EXEC_LIMIT_S = 1.0
 STOP_LIMIT_S = 1.0
+ENDED = (b"Z", b"X")
 
 
 def marked(mark: bytes) -> list[int]:
@@ -37,12 +38,13 @@ def marked(mark: bytes) -> list[int]:
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
-            variables = environment(name).split(b"\0")
-            with open(f"/proc/{name}/stat", "rb") as file:
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
+            state, parent = state_and_parent(name)
+            # The main thread may have ended before the others: these alone show an environment.
+            thread = live_thread(name) if state in ENDED else name
+            if thread is None:
+                continue
+            variables = environment(f"{name}/task/{thread}").split(b"\0")
         except OSError:  # it has just ended, or belongs to another user
-            continue
-        if state in (b"Z", b"X"):
             continue
         parents[int(name)] = int(parent)
         if mark in variables:
@@ -53,8 +55,26 @@ def marked(mark: bytes) -> list[int]:
     return found
 
 
+def state_and_parent(pid: str) -> tuple[bytes, bytes]:
+    """Return the state of a process, or of a thread (`PID/task/THREAD`), and its parent's id."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        state, parent = file.read().rpartition(b")")[2].split()[:2]
+    return state, parent
+
+
+def live_thread(pid: str) -> str | None:
+    """Return a thread of a process that has not ended, if there is one."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if state_and_parent(f"{pid}/task/{thread}")[0] not in ENDED:
+                return thread
+    return None
+
+
 def environment(pid: str) -> bytes:
     """Return what a process was started with: `NAME=value`, each ended by a zero byte.
+
+    Of a process whose main thread has ended, another thread has it: `PID/task/THREAD`.
 
     For a moment after exec a process shows neither arguments nor environment: then this waits for
     them. Whoever started it may have ended by then, so nothing else would tell what it is.
@@ -108,11 +128,8 @@ def runs(pid: int) -> bool:
     """Whether a thread of a process runs, or waits for what may wake it: it is not stopped yet."""
     with contextlib.suppress(OSError):  # it has just ended
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with (
-                contextlib.suppress(OSError),
-                open(f"/proc/{pid}/task/{thread}/stat", "rb") as file,
-            ):
-                if file.read().rpartition(b")")[2].split()[0] in (b"R", b"S"):
+            with contextlib.suppress(OSError):
+                if state_and_parent(f"{pid}/task/{thread}")[0] in (b"R", b"S"):
                     return True
     return False
 

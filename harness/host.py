@@ -58,6 +58,10 @@ class HostWatch:
         """Say which process a rank is."""
         self._processes[rank] = Process(pid)
 
+    def process(self, rank: int) -> Process:
+        """Give the process that a rank is."""
+        return self._processes[rank]
+
     def all_ready(self) -> bool:
         """Whether every rank's process lives, none is stopped, and their files are there."""
         return all(each.is_ready() for each in self._processes.values()) and all(
@@ -76,7 +80,7 @@ class HostWatch:
         samples = {}
         for rank in ranks:
             seen = self._look_at(rank)
-            size = os.stat(self.files[rank].record).st_size
+            size = _size(self.files[rank].record)
             samples[rank] = (
                 Sample(record_bytes=size)
                 if seen is None
@@ -96,8 +100,8 @@ class HostWatch:
         return {**self._dump(set(ranks) - stopped), **self._dump(stopped)}
 
     def record(self, rank: int) -> bytes:
-        """Read all that the rank has recorded in this run."""
-        return Path(self.files[rank].record).read_bytes()
+        """Read all that the rank has recorded in this run; nothing if the file was removed."""
+        return _read(self.files[rank].record)
 
     def output(self, rank: int) -> str:
         """Give the tail of what the rank has written to stdout and stderr in this run."""
@@ -142,9 +146,24 @@ class HostWatch:
         while waiting and time.monotonic() < deadline_s:
             time.sleep(_STACKS_INTERVAL_S)
             for rank in list(waiting):
-                text = Path(self.files[rank].stacks).read_text(errors="replace")
+                text = _read(self.files[rank].stacks).decode(errors="replace")
                 # Written thread by thread: done when it no longer grows.
                 if text and text == taken[rank]:
                     waiting.discard(rank)
                 taken[rank] = text
         return {rank: text or NO_STACKS for rank, text in taken.items()}
+
+
+# A rank, or what cleans temporary files, may remove them during a run.
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        return b""

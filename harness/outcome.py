@@ -67,7 +67,10 @@ class Returned(Finished):
 
     def describe(self) -> str:
         """Say in one paragraph what became of the rank."""
-        text = repr(self.value)
+        try:
+            text = repr(self.value)
+        except Exception as error:  # noqa: BLE001 - runs code of any class
+            text = f"<{type(self.value).__qualname__}, no text: {type(error).__name__}>"
         shown = text if len(text) <= 200 else text[:200] + "..."
         return f"Rank {self.rank} returned {shown} {self._after()}.{self._threads()}"
 

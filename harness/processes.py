@@ -50,6 +50,10 @@ class Process:
         self.pid = pid
         self._fd = os.pidfd_open(pid)
 
+    def fileno(self) -> int:
+        """Give the descriptor, which can be read from once the process has ended."""
+        return self._fd
+
     def look_at(self) -> ProcessState | None:
         """Look at the process; `None` when it has ended."""
         return None if self._has_ended() else look_at(self.pid)

@@ -11,6 +11,7 @@ from typing import TypeVar
 K = TypeVar("K", bound=Hashable)
 
 _INNERMOST_FRAMES = 4
+_CUT = "and more threads, the main thread among them: of so many not all can be shown"
 
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? ")
 _FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
@@ -75,18 +76,25 @@ class Thread:
 
 
 def parse(stacks: str) -> tuple[Thread, ...]:
-    """Read what `faulthandler` wrote: one block a thread, the main thread last."""
+    """Read what `faulthandler` wrote: one block a thread, the main thread last.
+
+    Of more than 100 threads it leaves out the first, and the main thread with them.
+    """
     threads: list[tuple[str, list[Frame]]] = []
     for line in stacks.splitlines():
         if head := _THREAD.match(line):
             threads.append((head["name"] or "", []))
         elif (found := _FRAME.match(line)) and threads:
             threads[-1][1].append(Frame(found["file"], int(found["line"]), found["function"]))
-    last = len(threads) - 1
+    last = -1 if _is_cut(stacks) else len(threads) - 1
     return tuple(
         Thread(tuple(frames), main=number == last, name=name)
         for number, (name, frames) in enumerate(threads)
     )
+
+
+def _is_cut(stacks: str) -> bool:
+    return "..." in stacks.splitlines()
 
 
 def fold(stacks: Mapping[int, str]) -> str:
@@ -121,7 +129,8 @@ def readable(stacks: str, *, all_frames: bool) -> str:
     threads = sorted(parse(stacks), key=lambda thread: (not thread.main, not thread.own))
     if not threads:
         return stacks.strip()
-    return "\n".join(_readable(thread, all_frames=all_frames) for thread in threads)
+    blocks = [_readable(thread, all_frames=all_frames) for thread in threads]
+    return "\n".join([*blocks, *([_CUT] if _is_cut(stacks) else [])])
 
 
 def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
@@ -146,10 +155,11 @@ def _fold_one(text: str) -> str:
     for thread in sorted(threads, key=lambda t: (not t.own, not t.main)):
         key = thread.title, _frames(thread)
         counts[key] = counts.get(key, 0) + 1
-    return "\n".join(
+    blocks = [
         f"  {who if number == 1 else f'{number} threads'}{frames}"
         for (who, frames), number in counts.items()
-    )
+    ]
+    return "\n".join([*blocks, *([f"  {_CUT}"] if _is_cut(text) else [])])
 
 
 def _frames(thread: Thread) -> str:

@@ -24,6 +24,7 @@ from harness.backends.environment import import_path, overrides
 from harness.backends.frames import Inbox, frame
 from harness.custody import Custody
 from harness.host import HostWatch
+from harness.processes import Process
 from harness.rank import This
 from harness.rank_process import RankConfig
 from harness.watchdog import Sample
@@ -102,6 +103,8 @@ class LocalSession:
             state = self._ranks[rank] = self._spawn(rank)
             self._watch.add(rank, state.process.pid)
             self._selector.register(state.control, selectors.EVENT_READ, rank)
+            # A process that it has forked holds its socket open: so its end alone says that.
+            self._selector.register(self._watch.process(rank), selectors.EVENT_READ, rank)
         self._wait_until_ready()
 
     def _spawn(self, rank: int) -> _Rank:
@@ -180,10 +183,12 @@ class LocalSession:
         told: list[Ended | Gone] = []
         for key, mask in self._selector.select(timeout_s):
             rank: int = key.data
+            if self._ranks[rank].gone:
+                continue
             if mask & selectors.EVENT_WRITE:
                 self._write(rank)
             if mask & selectors.EVENT_READ:
-                report = self._read(rank)
+                report = self._read(rank, ended=isinstance(key.fileobj, Process))
                 if report is not None:
                     told.append(report)
         return told
@@ -202,18 +207,24 @@ class LocalSession:
             if self._selector.get_key(state.control).events != events:
                 self._selector.modify(state.control, events, rank)
 
-    def _read(self, rank: int) -> Ended | Gone | None:
+    def _read(self, rank: int, *, ended: bool) -> Ended | Gone | None:
         state = self._ranks[rank]
-        try:
-            chunk = state.control.recv(1 << 20)
-        except BlockingIOError:
-            return None
-        except OSError:
-            chunk = b""
-        if chunk:
+        while True:
+            try:
+                chunk = state.control.recv(1 << 20)
+            except BlockingIOError:
+                if not ended:
+                    return None
+                chunk = b""
+            except OSError:
+                chunk = b""
+            if not chunk:
+                break
             report = state.inbox.add(chunk)
-            return None if report is None else Ended(rank, report)
+            if report is not None:
+                return Ended(rank, report)
         self._selector.unregister(state.control)
+        self._selector.unregister(self._watch.process(rank))
         state.gone = True
         return self._exit(rank, EXIT_LIMIT_S)
 

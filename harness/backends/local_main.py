@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ctypes
 import os
 import pickle
 import socket
@@ -13,6 +14,9 @@ from functools import partial
 from harness import rank
 from harness.backends.frames import frame, receive
 from harness.rank_process import RankConfig, become
+
+# From linux/prctl.h.
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(control_fd: int, config: str) -> None:
@@ -24,6 +28,9 @@ def main(control_fd: int, config: str) -> None:
     """
     try:
         os.environ.pop("PYTHONUNBUFFERED", None)
+        # What loses its parent is this process's child then: so the end of the gang finds it, even
+        # if it has lost its environment too.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         _serve(control_fd, pickle.loads(base64.b64decode(config)))
     except BaseException:  # noqa: BLE001 - the parent reads the text and sees the exit status
         traceback.print_exc()

@@ -26,7 +26,7 @@ class GangFailure(Failed):
     """
 
     def __init__(self, text: str, outcomes: Sequence[Outcome]) -> None:
-        super().__init__(text, pytrace=False)
+        super().__init__(_sendable(text), pytrace=False)
         self.outcomes = tuple(outcomes)
 
 
@@ -88,6 +88,11 @@ def check(outcomes: Sequence[Outcome], *, verbose: bool = False) -> list[Any]:
     return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
 
 
+def _sendable(text: str) -> str:
+    """Write out what UTF-8 has no bytes for, such as half of a file's name: xdist stops there."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def all_raised(outcomes: Sequence[Outcome], kinds: tuple[type[BaseException], ...]) -> bool:
     """Whether every rank raised one of these, or of what derives from them."""
     names = {qualified_name(kind) for kind in kinds}
@@ -99,10 +104,10 @@ def _end_alike(outcomes: Sequence[Outcome]) -> None:
     raised = [outcome for outcome in outcomes if isinstance(outcome, Raised)]
     for outcome in raised:
         if outcome.type == "_pytest.outcomes.Exit":
-            pytest.exit(f"rank {outcome.rank}: {outcome.message}")
+            pytest.exit(_sendable(f"rank {outcome.rank}: {outcome.message}"))
     if len(raised) < len(outcomes):
         return
-    reason = "; ".join(dict.fromkeys(outcome.message for outcome in raised))
+    reason = _sendable("; ".join(dict.fromkeys(outcome.message for outcome in raised)))
     kinds = {_ending(outcome) for outcome in raised}
     if kinds == {"skipped"}:
         raise pytest.skip.Exception(reason, _use_item_location=True)

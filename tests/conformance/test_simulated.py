@@ -152,9 +152,9 @@ def test_an_exploration_that_is_cut_short_does_not_count_as_right() -> None:
     ("options", "words"),
     [
         (["explore", "--at", "5"], "--at 5: of 2 ranks the last is 1"),
-        (["explore", "--ranks", "1"], "--ranks: 1 is less than 2"),
-        (["cost", "--ranks", "4", "1"], "--ranks: 1 is less than 2"),
-        (["cost", "--decisions", "0"], "--decisions: 0 is less than 1"),
+        (["explore", "--ranks", "1"], "--ranks: 1 is not 2 or more"),
+        (["cost", "--ranks", "4", "1"], "--ranks: 1 is not 2 or more"),
+        (["cost", "--decisions", "0"], "--decisions: 0 is not 1 or more"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(

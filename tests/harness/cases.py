@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from harness import rank
@@ -198,6 +200,31 @@ def start_child() -> int:
     return subprocess.Popen(command, start_new_session=True).pid
 
 
+def start_orphan() -> int:
+    """Start a process without environment, whose own parent ends at once; returns its id."""
+    program = (
+        "import os\n"
+        f"command = ['/bin/sleep', '{FOR_EVER_S:.0f}']\n"
+        "closed = [(os.POSIX_SPAWN_CLOSE, fd) for fd in (0, 1, 2)]\n"
+        "print(os.posix_spawn(command[0], command, {}, file_actions=closed))\n"
+    )
+    command = [sys.executable, "-c", program]
+    return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
 def fork_and_return() -> int:
     """Fork; child and parent both return."""
     return os.fork()
+
+
+def fork_and_end(seconds: float, fault: str) -> None:
+    """Fork a child that lives on for a while, then have a fault."""
+    if os.fork() == 0:
+        time.sleep(seconds)
+        os._exit(0)
+    FAULTS[fault]()
+
+
+def remove_files() -> None:
+    """Remove the directory in which the gang keeps the files of its ranks."""
+    shutil.rmtree(Path(os.readlink("/proc/self/fd/1")).parent)

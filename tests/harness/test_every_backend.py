@@ -10,7 +10,7 @@ import pytest
 
 from harness import Gang, Hung, Outcome, Raised, Returned, Undecided
 from tests.harness import cases
-from tests.harness.conftest import run_in_time
+from tests.harness.conftest import START_TIMEOUT_S, run_in_time
 
 STALL_S = 2.0
 
@@ -20,7 +20,12 @@ both = pytest.mark.parametrize("culprit", [0, 1])
 @pytest.fixture(scope="module", params=["local", "ray"])
 def gang(request: pytest.FixtureRequest) -> Iterator[Gang]:
     """Two ranks of two devices, kept warm between tests."""
-    with Gang(processes=2, devices_per_process=2, backend=request.param) as gang:
+    with Gang(
+        processes=2,
+        devices_per_process=2,
+        backend=request.param,
+        start_timeout_s=START_TIMEOUT_S,
+    ) as gang:
         yield gang
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from harness import Gang
 from tests.harness import cases
+from tests.harness.conftest import START_TIMEOUT_S
 from tests.harness.faults_matrix import CASES, Case, check, nothing_left, run
 from tests.harness.places import place
 
@@ -33,7 +34,7 @@ def actors() -> Iterator[Gang]:
     with (
         place("ray") as where,
         nothing_left(env),
-        Gang(processes=2, backend=where, env=env) as gang,
+        Gang(processes=2, backend=where, env=env, start_timeout_s=START_TIMEOUT_S) as gang,
     ):
         yield gang
 

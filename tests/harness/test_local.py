@@ -72,6 +72,28 @@ def test_a_rank_that_returns_early_hangs_those_that_wait_for_it(gang: Gang, culp
     assert f"rank {culprit} returned after event #1" in waiter.why
 
 
+@pytest.mark.parametrize(
+    ("fault", "end"), [("SIGKILL", {"signal": "SIGKILL"}), ("os._exit(3)", {"exit_status": 3})]
+)
+def test_the_death_of_a_rank_is_seen_while_its_child_lives(
+    gang: Gang, fault: str, end: dict[str, Any]
+) -> None:
+    """A child that was forked holds all that its parent had open, and hides no death."""
+    outcomes = run(gang, cases.fork_and_end, cases.FOR_EVER_S, fault)
+
+    assert all(isinstance(outcome, Died) for outcome in outcomes)
+    assert any(end.items() <= vars(outcome).items() for outcome in outcomes)
+
+
+def test_ranks_without_their_files_have_outcomes(gang: Gang) -> None:
+    """What removes temporary files takes the record, not the outcome; the next run has files."""
+    outcomes = run(gang, cases.remove_files)
+    after = gang.run(cases.gather)
+
+    assert all(isinstance(outcome, Returned | Raised) for outcome in outcomes)
+    assert all(isinstance(outcome, Returned) for outcome in after)
+
+
 def test_all_that_raise_give_their_own_errors(gang: Gang) -> None:
     """A chained error arrives with its cause; the type's name has no module for builtins."""
     outcomes = run(gang, cases.raise_chained)

@@ -148,6 +148,32 @@ def test_the_guardian_of_what_is_killed_tidies_up(temp_dir: Path) -> None:
     assert wait_until(lambda: not list(temp_dir.iterdir()), LIMIT_S)
 
 
+@pytest.mark.parametrize("name", ["\udcff", "ä", "much-longer-than-sockets-may-have-it"])
+def test_the_directory_has_a_path_that_sockets_and_jax_take(
+    temp_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where the path of temporary files is too long, or not ASCII, it is in /tmp."""
+    (temp_dir / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temp_dir / name))
+    custody = Custody()
+    path = str(custody.directory)
+    custody.close()
+
+    assert path.isascii()
+    assert len(path) < 30
+
+
+def test_no_directory_is_left_where_there_is_no_guardian(
+    temp_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no process can be started, as without file descriptors, no directory stays either."""
+    monkeypatch.setattr(sys, "executable", str(temp_dir / "missing"))
+    with pytest.raises(FileNotFoundError):
+        Custody()
+
+    assert list(temp_dir.iterdir()) == []
+
+
 def test_a_guardian_can_be_told_from_the_first_moment() -> None:
     """No process shows as a nameless child, which whoever kills the parent would kill too."""
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
@@ -235,6 +261,29 @@ def test_nothing_is_ended_before_all_has_stopped(monkeypatch: pytest.MonkeyPatch
     assert running[0] == []
 
 
+def test_a_process_is_ended_whose_main_thread_has_ended() -> None:
+    """What shows as a zombie, because its main thread has ended before others, is ended too."""
+    program = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    mark = f"{MARK_NAME}={secrets.token_hex(8)}"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, MARK_NAME: mark.partition("=")[2]}
+    ) as process:
+        headless = wait_until(lambda: not is_alive(process.pid), LIMIT_S)
+        runs_on = process.poll() is None
+        ended = guardian.kill_marked(mark.encode(), limit_s=LIMIT_S)
+        gone = wait_until(lambda: process.poll() is not None, LIMIT_S)
+        process.kill()
+
+    assert headless
+    assert runs_on
+    assert ended
+    assert gone
+
+
 @pytest.mark.parametrize("doing", ["run", "with"])
 def test_ctrl_c_leaves_nothing(temp_dir: Path, start_parent: StartParent, doing: str) -> None:
     """SIGINT to the parent's process group ends the parent, which ends all: none dies half."""
@@ -286,6 +335,20 @@ def test_close_leaves_nothing(temp_dir: Path, use: Callable[[Gang], None]) -> No
     assert wait_until(lambda: nothing_left(pids, temp_dir), LIMIT_S)
     assert open_fds() == fds
     assert threading.active_count() == threads
+
+
+def test_close_ends_what_has_lost_its_parent_and_environment() -> None:
+    """A process that nothing but its ancestors ties to a rank ends with the gang."""
+    with Gang(processes=1) as gang:
+        (outcome,) = gang.run(cases.start_orphan)
+        assert isinstance(outcome, Returned)
+        lived = is_alive(outcome.value)
+
+    ended = wait_until(lambda: not is_alive(outcome.value), LIMIT_S)
+    if not ended:
+        os.kill(outcome.value, signal.SIGKILL)
+    assert lived
+    assert ended
 
 
 def test_two_gangs_live_side_by_side(temp_dir: Path) -> None:

@@ -88,3 +88,17 @@ def test_descriptions_say_what_became_of_the_rank() -> None:
         ),
         "Rank 2 was stopped (SIGSTOP) after event #7 'batch' (k=3), at 0.0 s: rank 1 died.",
     ]
+
+
+class _Wordless:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def test_a_value_that_fails_to_describe_itself_is_described() -> None:
+    """Whatever a rank returns, its outcome has words."""
+    outcome = Returned(rank=0, value=_Wordless(), elapsed_s=1.0)
+
+    assert outcome.describe() == (
+        "Rank 0 returned <_Wordless, no text: RuntimeError> before its first event, at 1.0 s."
+    )

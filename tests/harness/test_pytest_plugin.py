@@ -19,7 +19,8 @@ from tests.harness.conftest import is_alive, wait_until
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 180.0
+# Of a whole run of pytest, for what hangs: with Ray, one took 168 s at a load of 17.
+LIMIT_S = 600.0
 
 Ran = Callable[[str], pytest.RunResult]
 

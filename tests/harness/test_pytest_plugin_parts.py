@@ -47,6 +47,16 @@ def test_values_of_ranks_that_returned() -> None:
     assert check([Returned(rank=0, value=5), Returned(rank=1, value=6)]) == [5, 6]
 
 
+@pytest.mark.parametrize("type_", ["ValueError", "Skipped", "_pytest.outcomes.Exit"])
+def test_what_is_told_can_be_sent(type_: str) -> None:
+    """A worker of xdist ends for a text that UTF-8 has no bytes for, as half a file's name has."""
+    outcomes = [raised(rank, type_, "no \udcff", traceback="no \udcff") for rank in range(2)]
+    with pytest.raises(BaseException, match=r"no \\udcff") as caught:
+        check(outcomes)
+
+    assert str(caught.value).encode()
+
+
 @pytest.mark.parametrize(
     ("outcomes", "kind", "text"),
     [

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness import Died, Event, Hung, Outcome, Raised, Returned, Undecided
-from harness.stacks import fold, parse
+from harness.stacks import fold, parse, readable
 from harness.verdict import Verdict, verdict
 
 GLOO = "UNKNOWN: Gloo AllGather failed: Connection closed by peer [127.0.0.1]:2720"
@@ -283,6 +283,26 @@ def test_real_stacks_are_folded() -> None:
     assert folded.startswith("ranks 0, 1:\n  main thread\n    test_verdict.py:")
     assert "  3 threads\n    test_verdict.py:" in folded
     assert folded.endswith("rank 2:\n  no stacks: the process did not answer")
+
+
+def test_of_very_many_threads_none_is_taken_for_the_main_thread() -> None:
+    """Where the main thread is left out, as of more than 100, it is said."""
+    release = threading.Event()
+    threads = [threading.Thread(target=release.wait) for _ in range(110)]
+    for thread in threads:
+        thread.start()
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        text = file.read()
+    release.set()
+    for thread in threads:
+        thread.join()
+
+    assert len(parse(text)) == 100
+    assert not any(thread.main for thread in parse(text))
+    for shown in (fold({0: text}), readable(text, all_frames=False)):
+        assert shown.splitlines()[-1].strip().startswith("and more threads, the main thread among")
 
 
 def test_a_verdict_needs_no_records() -> None:
