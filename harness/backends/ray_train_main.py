@@ -64,24 +64,30 @@ class Mailbox:
         """Keep the handle of the trainer's controller; end it if nobody waits for it any more."""
         self._controller = controller
         if self._closed:
-            ray.kill(controller)
+            await _end(controller)
 
     async def close(self) -> None:
         """End the trainer's controller, now or as soon as it has started.
 
-        Left to itself, it would look after workers that have ended, or wait for CPUs. One that is
-        killed leaves its placement group reserved, and an actor that would free it where the
-        cluster has a dashboard; so it is asked first to give up what it holds.
+        Left to itself, it would look after workers that have ended, or wait for CPUs.
         """
         self._closed = True
-        if self._controller is None:
-            return
-        with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
-            await asyncio.wait_for(_ended(self._controller.abort.remote()), ABORT_LIMIT_S)
-        ray.kill(self._controller)
+        if self._controller is not None:
+            await _end(self._controller)
 
 
-async def _ended(asked: Any) -> None:
+async def _end(controller: Any) -> None:
+    """Ask a trainer's controller to give up what it holds, then kill it.
+
+    One that is just killed leaves its placement group reserved, and an actor that would free it
+    where the cluster has a dashboard.
+    """
+    with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
+        await asyncio.wait_for(_answered(controller.abort.remote()), ABORT_LIMIT_S)
+    ray.kill(controller)
+
+
+async def _answered(asked: Any) -> None:
     await asked
 
 
