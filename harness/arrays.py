@@ -22,7 +22,7 @@ class Index:
 
     def __init__(self, words: int = 1) -> None:
         self._keys = np.zeros((words, 1 << 10), np.uint64)
-        self._slots = np.full(1 << 11, -1, np.int32)  # half the memory of a search is this
+        self._slots = np.full(1 << 11, -1, np.int32)
         self._size = 0
 
     def __len__(self) -> int:

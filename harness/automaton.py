@@ -67,7 +67,6 @@ class Automaton:
     def __init__(self, upkeep: Iterable[str] = (), *, judged: bool = False) -> None:
         self.states: list[State] = []
         self.steps: list[dict[Event, tuple[int, tuple[Post, ...]]]] = []
-        self.steps_run = 0
         self._upkeep = frozenset(upkeep)
         self._judged = judged
         self._numbers: dict[Hashable, int] = {}
@@ -92,7 +91,6 @@ class Automaton:
         if result is None:
             state = self.states[number]
             result = known[event] = self._run(state.rank.copy(), state.now, event)
-            self.steps_run += 1
         return result
 
     def counts(self, event: Event) -> bool:

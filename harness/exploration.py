@@ -27,7 +27,6 @@ class Found:
         complete: Whether all states were looked at.
         wrong: What is wrong; empty if nothing.
         schedule: The shortest way there.
-        rank_steps: Steps of single ranks that were run.
         seconds: Of wall time.
         outcomes: What came of the ranks, each way that they may end; None for one that died or
             stopped.
@@ -41,7 +40,6 @@ class Found:
     complete: bool
     wrong: str
     schedule: tuple[str, ...]
-    rank_steps: int
     seconds: float
     outcomes: frozenset[Hashable] = frozenset()
     worlds: tuple[World, ...] = ()
@@ -121,7 +119,6 @@ class Exploration:
             complete and not wrong,
             wrong,
             tuple(events[number] for number in way),
-            sum(automaton.steps_run for automaton in self.worlds.automata),
             time.perf_counter() - began,
             frozenset(outcomes),
             tuple(worlds[number] for number in way),

@@ -136,7 +136,6 @@ def sweep(
         not cut and not wrong,
         wrong,
         (),
-        sum(automaton.steps_run for automaton in exploration.automata),
         time.perf_counter() - began,
         frozenset(outcomes),
         _way(frontier, seen, np.concatenate(parents), at) if at > 0 else (),
