@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -140,21 +141,23 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def _listed() -> None:
+def _listed() -> Iterator[str]:
     for entry in ENTRIES:
-        print(f"{', '.join(entry.reports)}  [{', '.join(_clauses_of(entry))}]")
-        print(f"  trigger: {entry.trigger}\n  right:   {entry.right}")
-        print("".join(f"  {link(report)}\n" for report in entry.reports), end="")
+        yield f"{', '.join(entry.reports)}  [{', '.join(_clauses_of(entry))}]"
+        yield from (f"  trigger: {entry.trigger}", f"  right:   {entry.right}")
+        yield from (f"  {link(report)}" for report in entry.reports)
     for own in HARNESS_ENTRIES:
-        print(f"{own.name}  [{HARNESS}]\n  trigger: {own.trigger}\n  right:   {own.right}")
-        print(f"  {link(own.name.removesuffix('-harness'))}")
+        yield f"{own.name}  [{HARNESS}]"
+        yield from (f"  trigger: {own.trigger}", f"  right:   {own.right}")
+        yield f"  {link(own.name.removesuffix('-harness'))}"
 
 
 def main(given: Sequence[str] | None = None) -> int:
     """Run it. Returns the exit status: see ``status``; 4 for options that cannot be used."""
     options = _arguments(given)
     if options.list:
-        _listed()
+        with contextlib.suppress(BrokenPipeError):  # whoever reads it has seen enough, like `head`
+            print("\n".join(_listed()), flush=True)
         return 0
     about_harness = {e.name: e for e in HARNESS_ENTRIES}
     try:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -72,6 +75,21 @@ def test_options_that_cannot_be_used_start_nothing(
     """The status is 4, and the message says which."""
     assert main(arguments) == 4
     assert words in capsys.readouterr().out
+
+
+def test_the_list_may_be_read_in_part() -> None:
+    """A reader that has gone, as `head` has, is no error and costs no word."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "conformance.catalogue", "--list"]
+    try:
+        ended = subprocess.run(
+            command, stdout=writes, stderr=subprocess.PIPE, timeout=120, check=False
+        )
+    finally:
+        os.close(writes)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_the_worst_clause_is_the_verdict() -> None:
