@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
 import ray.data
 import ray.train
+from ray._private.state import state
+from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.train.v2._internal.execution.callback import ControllerCallback
+from ray.util.placement_group import PlacementGroup
 
 from harness.backends.ray_main import RankActor
 
 # How long a trainer's controller may take to end its workers and free what it has reserved.
 ABORT_LIMIT_S = 10.0
+# How long one that does nothing else takes to hear of it.
+PATIENCE_S = 1.0
 
 
 class LostError(RuntimeError):
@@ -66,6 +72,10 @@ class Mailbox:
         if self._closed:
             await _end(controller)
 
+    async def is_closed(self) -> bool:
+        """Whether nobody waits for the trainer any more."""
+        return self._closed
+
     async def close(self) -> None:
         """End the trainer's controller, now or as soon as it has started.
 
@@ -80,15 +90,37 @@ async def _end(controller: Any) -> None:
     """Ask a trainer's controller to give up what it holds, then kill it.
 
     One that is just killed leaves its placement group reserved, and an actor that would free it
-    where the cluster has a dashboard.
+    where the cluster has a dashboard. One that waits for a placement group hears nothing until that
+    has come or is removed; then it would wait for another, which `Announce` prevents.
     """
-    with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
-        await asyncio.wait_for(_answered(controller.abort.remote()), ABORT_LIMIT_S)
+    asked = asyncio.ensure_future(_answered(controller.abort.remote()))
+    began_s = time.monotonic()
+    while not asked.done() and time.monotonic() - began_s < ABORT_LIMIT_S:
+        await asyncio.wait({asked}, timeout=PATIENCE_S)
+        if not asked.done():
+            _remove_groups(controller)
     ray.kill(controller)
+    _remove_groups(controller)
 
 
 async def _answered(asked: Any) -> None:
-    await asked
+    with contextlib.suppress(ray.exceptions.RayError):
+        await asked
+
+
+def _remove_groups(creator: Any) -> None:
+    """Remove the placement groups that an actor has made and that are still there."""
+    # What is public does not say who has made one.
+    for told in state._connect_and_get_accessor().get_placement_group_table():
+        group = PlacementGroupTableData.FromString(told)
+        made = group.creator_actor_id == creator._ray_actor_id.binary()
+        if made and group.state != PlacementGroupTableData.REMOVED:
+            group_id = ray.PlacementGroupID(group.placement_group_id)
+            ray.util.remove_placement_group(PlacementGroup(group_id))
+
+
+class GivenUpError(RuntimeError):
+    """Nobody waits any more for the workers that a trainer is to start."""
 
 
 class Announce(ControllerCallback):  # type: ignore[misc]
@@ -100,6 +132,20 @@ class Announce(ControllerCallback):  # type: ignore[misc]
     def after_controller_start(self, train_run_context: Any) -> None:  # noqa: ARG002 - Ray's
         """Say which actor this is."""
         self._mailbox.set_controller.remote(ray.get_runtime_context().current_actor)
+
+    def on_controller_start_worker_group(
+        self,
+        *,
+        scaling_config: Any,  # noqa: ARG002 - Ray's, as the next
+        num_workers: int,  # noqa: ARG002
+    ) -> None:
+        """End the trainer if nobody waits for its workers any more.
+
+        Raises:
+            GivenUpError: so it is; Ray Train tries again after few errors, and not after this one.
+        """
+        if ray.get(self._mailbox.is_closed.remote()):
+            raise GivenUpError("the gang was closed before its trainer had started")
 
 
 def serve(config: Mapping[str, Any]) -> None:

@@ -13,8 +13,8 @@ from harness.backends import Backend
 NAMES = ("local", "ray", "jaxtrainer", "slice")
 LEFT_LIMIT_S = 15.0
 RESERVE_LIMIT_S = 240.0
-# Detached by Ray, one a cluster: whoever reads a dataset brings it.
-RAYS_OWN = "_AutoscalingCoordinatorActor"
+# One a cluster, kept by Ray: whoever reads a dataset brings them.
+RAYS_OWN = ("_AutoscalingCoordinatorActor", "_StatsActor", "_UsageCollectionActor")
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _alive(actors: dict[str, dict[str, Any]]) -> list[str]:
     return [
         told["ActorClassName"]
         for told in actors.values()
-        if told["State"] != "DEAD" and told["ActorClassName"] != RAYS_OWN
+        if told["State"] != "DEAD" and told["ActorClassName"] not in RAYS_OWN
     ]
 
 
