@@ -124,7 +124,7 @@ class GivenUpError(RuntimeError):
 
 
 class Announce(ControllerCallback):  # type: ignore[misc]
-    """Tells a mailbox of a trainer's controller, which Ray Train keeps to itself."""
+    """Tells a mailbox of a trainer's controller, which Ray Train keeps to itself; ends with it."""
 
     def __init__(self, mailbox: Any) -> None:
         self._mailbox = mailbox
