@@ -18,6 +18,7 @@ from harness.pytest_plugin import on_rank
 from harness.pytest_plugin.arriving import arrival
 from harness.pytest_plugin.calling import TravelError, check_body, run_on_ranks
 from harness.pytest_plugin.failures import (
+    FaultMissed,
     GangDied,
     GangFailure,
     GangHung,
@@ -35,6 +36,7 @@ from harness.rank import This
 from harness.stacks import ranks_text, together
 
 __all__ = [
+    "FaultMissed",
     "GangDied",
     "GangFailure",
     "GangHung",

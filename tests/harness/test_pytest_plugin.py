@@ -114,6 +114,7 @@ import threading
 import unittest
 import pytest
 from harness import rank
+from harness.faults import Kill, Raise, Schedule, each
 from harness.pytest_plugin import check
 
 def compare(got, want):
@@ -178,6 +179,16 @@ def test_some_skip(this):
 def test_dies(this):
     if this.rank == 1:
         os._exit(3)
+
+@pytest.mark.gang
+@Schedule((Kill(rank=1, batch=9),)).around
+def test_misses(this):
+    list(each("abc"))
+
+@pytest.mark.gang
+@Schedule((Raise(rank=0, error="OSError"), Raise(rank=1, error="OSError"))).around
+def test_injected(this):
+    list(each("abc"))
 
 def wait_for_peer():
     while True:
@@ -399,6 +410,31 @@ def test_a_death_is_a_failure_of_its_own_kind(fails: pytest.RunResult) -> None:
     fails.stdout.fnmatch_lines(["FAILED *::test_dies[[]processes=2] - GangDied: *"])
 
 
+def test_a_fault_that_never_happens_is_a_failure(fails: pytest.RunResult) -> None:
+    """It names the fault, its rank, and what never came; here of a schedule around a test."""
+    part(fails, "test_misses").fnmatch_lines(
+        ["not injected: rank 1 at batch 9: kill (the last that it came to was batch 3)"]
+    )
+    fails.stdout.fnmatch_lines(["FAILED *::test_misses[[]processes=2] - FaultMissed: *"])
+
+
+def test_a_failure_that_was_injected_says_so(fails: pytest.RunResult) -> None:
+    """In a line below the headline and at the error, whose last frame is the test's own."""
+    found = part(fails, "test_injected")
+
+    found.fnmatch_lines(
+        [
+            "ranks 0, 1 raised OSError: an injected fault",
+            "injected: raise of rank ? at batch 0, raise of rank ? at batch 0",
+            ">*list(each(*",
+            "E*OSError: an injected fault",
+            "E*injected fault: rank 0 at batch: raise *",
+            "test_fails.py:*: OSError",
+        ]
+    )
+    assert "faults_inside" not in str(found)
+
+
 def test_a_hang_is_a_failure_of_its_own_kind(fails: pytest.RunResult) -> None:
     """It says who waits for whom; causes first, then stacks, own frames first, folded."""
     part(fails, "test_hangs").fnmatch_lines(
@@ -423,7 +459,7 @@ def test_a_passed_deadline_is_a_failure_of_its_own_kind(fails: pytest.RunResult)
         ["the deadline of 1.5 s passed *", "----- ranks 0, 1: stacks -----"]
     )
     fails.stdout.fnmatch_lines(["FAILED *::test_undecided[[]processes=2] - GangUndecided: *"])
-    fails.assert_outcomes(passed=1, failed=11, errors=2, warnings=1)
+    fails.assert_outcomes(passed=1, failed=13, errors=2, warnings=1)
 
 
 def test_import_mode_importlib(pytester: pytest.Pytester) -> None:
