@@ -338,7 +338,7 @@ def _late(undecided: Sequence[Undecided], waiting: Sequence[Wait]) -> dict[str, 
         "ranks": ranks,
         "batch": at.batch,
         "phase": at.phase,
-        "because": f"made progress until the deadline, {at.place}".rstrip(", "),
+        "because": f"made progress to the last, {at.place}".rstrip(", "),
     }
 
 

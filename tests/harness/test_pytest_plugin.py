@@ -606,7 +606,7 @@ def test_pytest_timeout_ends_a_run(pytester: pytest.Pytester) -> None:
 
 
 def test_an_interrupt_ends_the_session_and_the_ranks(pytester: pytest.Pytester) -> None:
-    """Control-C while ranks run leaves no process."""
+    """Control-C while ranks run tells how they stand, and leaves no process."""
     pytester.makepyfile(
         """
         import os, pathlib, signal, time
@@ -623,6 +623,51 @@ def test_an_interrupt_ends_the_session_and_the_ranks(pytester: pytest.Pytester) 
     result = run(pytester)
 
     assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(
+        [
+            "=* interrupted: *::test_interrupted[[]processes=2] =*",
+            "The gang was interrupted * s after the start of the run, which stood so:",
+            "stacks of the ranks that had not ended, own frames first:",
+            "*.py:* in test_interrupted: *",
+            "!* KeyboardInterrupt !*",
+        ]
+    )
+    assert str(result.stdout).count("which stood so") == 1
+    assert_nothing_left(pytester)
+
+
+def test_a_second_interrupt_ends_all_at_once(pytester: pytest.Pytester) -> None:
+    """While stacks are taken because of the first one; then nothing is told of them."""
+    pytester.makepyfile(
+        """
+        import os, pathlib, signal, time
+        import pytest
+        from harness.host import HostWatch
+
+        def interrupted_again(watch, ranks):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1e6)
+
+        @pytest.fixture
+        def stacks(monkeypatch):
+            monkeypatch.setattr(HostWatch, "stacks", interrupted_again)
+
+        def wait_for_ever():
+            from harness import rank
+            pathlib.Path(f"pid{rank.this().rank}").write_text(str(os.getpid()))
+            if rank.this().rank == 0:
+                os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(1e6)
+
+        @pytest.mark.gang
+        def test_interrupted(gang, stacks):
+            gang.run(wait_for_ever)
+        """
+    )
+    result = run(pytester)
+
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.no_fnmatch_line("*interrupted:*")
     assert_nothing_left(pytester)
 
 
