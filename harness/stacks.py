@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 _INNERMOST_FRAMES = 4
 _CUT = "and more threads, the main thread among them: of so many not all can be shown"
 
-_THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? ")
+_THREAD = re.compile(r"^(?P<current>Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? ")
 _FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 _LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|^<frozen ")
 # What starts a rank's function; of no help to who wrote that.
@@ -53,11 +53,19 @@ class Frame:
 
 @dataclass(frozen=True)
 class Thread:
-    """The stack of one thread, innermost frame first."""
+    """The stack of one thread, innermost frame first.
+
+    Attributes:
+        frames: its Python frames.
+        main: whether it is the main thread.
+        name: what Python calls it, where that is told.
+        current: whether the stacks were written in it, as after a fatal signal that it raised.
+    """
 
     frames: tuple[Frame, ...]
     main: bool = False
     name: str = ""
+    current: bool = False
 
     @property
     def own(self) -> tuple[Frame, ...]:
@@ -80,16 +88,16 @@ def parse(stacks: str) -> tuple[Thread, ...]:
 
     Of more than 100 threads it leaves out the first, and the main thread with them.
     """
-    threads: list[tuple[str, list[Frame]]] = []
+    threads: list[tuple[re.Match[str], list[Frame]]] = []
     for line in stacks.splitlines():
         if head := _THREAD.match(line):
-            threads.append((head["name"] or "", []))
+            threads.append((head, []))
         elif (found := _FRAME.match(line)) and threads:
             threads[-1][1].append(Frame(found["file"], int(found["line"]), found["function"]))
     last = -1 if _is_cut(stacks) else len(threads) - 1
     return tuple(
-        Thread(tuple(frames), main=number == last, name=name)
-        for number, (name, frames) in enumerate(threads)
+        Thread(tuple(frames), number == last, head["name"] or "", head["current"] == "Current t")
+        for number, (head, frames) in enumerate(threads)
     )
 
 
