@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 _INNERMOST_FRAMES = 4
 _CUT = "and more threads, the main thread among them: of so many not all can be shown"
 
-_THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? ")
+_THREAD = re.compile(r"^(?P<current>Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? ")
 _CALLED = "Called: "
 _FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 _LIBRARY = re.compile(
@@ -58,12 +58,21 @@ class Frame:
 
 @dataclass(frozen=True)
 class Thread:
-    """The stack of one thread, innermost frame first; `called` is as `harness.called` tells it."""
+    """The stack of one thread, innermost frame first.
+
+    Attributes:
+        frames: its Python frames.
+        main: whether it is the main thread.
+        name: what Python calls it, where that is told.
+        called: as `harness.called` tells it.
+        current: whether the stacks were written in it, as after a fatal signal that it raised.
+    """
 
     frames: tuple[Frame, ...]
     main: bool = False
     name: str = ""
     called: str = ""
+    current: bool = False
 
     @property
     def own(self) -> tuple[Frame, ...]:
@@ -88,18 +97,24 @@ def parse(stacks: str) -> tuple[Thread, ...]:
     tells what the main thread has called is left out.
     """
     called = ""
-    threads: list[tuple[str, list[Frame]]] = []
+    threads: list[tuple[re.Match[str], list[Frame]]] = []
     for line in stacks.splitlines():
         if line.startswith(_CALLED) and not threads:
             called = line.removeprefix(_CALLED)
         if head := _THREAD.match(line):
-            threads.append((head["name"] or "", []))
+            threads.append((head, []))
         elif (found := _FRAME.match(line)) and threads:
             threads[-1][1].append(Frame(found["file"], int(found["line"]), found["function"]))
     last = -1 if _is_cut(stacks) else len(threads) - 1
     return tuple(
-        Thread(tuple(frames), number == last, name, called if number == last else "")
-        for number, (name, frames) in enumerate(threads)
+        Thread(
+            tuple(frames),
+            main=number == last,
+            name=head["name"] or "",
+            called=called if number == last else "",
+            current=head["current"] == "Current t",
+        )
+        for number, (head, frames) in enumerate(threads)
         if not any(_TELLER.search(frame.file) for frame in frames)
     )
 
