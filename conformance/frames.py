@@ -53,8 +53,13 @@ def stands_at(text: str) -> str:
 
 def died_at(output: str) -> list[str]:
     """Why a process died, in the words of its runtime, and where; nothing where it did not say."""
-    threads = stacks.parse(output)  # the one that crashed is the first
-    place = _shown(_frames(threads[0])) if threads else ""
+    threads = stacks.parse(output)
+    crashed = next((thread for thread in threads if thread.current and thread.frames), None)
+    main = next((thread for thread in threads if thread.main), None)
+    # A thread of a library, as one of gloo, has no Python frames: what it worked for has.
+    place = "" if crashed else stands_at(output)
+    if not place and (shown := crashed or main):
+        place = _shown(_frames(shown))
     return [*last_words(output), *([f"at {place}"] if place else [])]
 
 

@@ -8,24 +8,22 @@ import argparse
 import contextlib
 import functools
 import math
+import os
 import random
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from conformance import simulated_cost
-from conformance.simulated_cases import ENDS, FAULTS, Case
+from conformance.simulated_cases import Case
 from conformance.simulated_cost import Service, cost
 from conformance.simulated_jobs import each_apart
+from conformance.simulated_options import cases_of, parser_of
 from conformance.simulated_parts import Piece, explore_parts, pieces
 from conformance.simulated_table import Explored, RecordError, add, open_record, table
 from harness.exploration import Exploration, Found
 from harness.simulation import Drawn, Fault, Simulation
 from harness.worlds import End
-
-T = TypeVar("T", int, float)
 
 _PATIENCE_S = 10_000.0  # virtual; whoever is not finished by then is stuck
 
@@ -65,14 +63,20 @@ def _looked_at(piece: Piece, *, fold: bool, most_states: float) -> tuple[str, Fo
 def told(exploration: Exploration, schedule: Iterable[str]) -> list[str]:
     """Return the events of a schedule, where that leaves the ranks, and what is wrong there.
 
+    Where nothing is, and more can happen, what can.
+
     Raises:
         ValueError: An event is not possible where the schedule has it.
     """
     passed = exploration.replay(schedule)
     world = passed[-1][1] if passed else exploration.worlds.start
-    wrong = exploration.verdict(world) or "nothing is wrong"
+    worlds = exploration.worlds.unreduced()
+    more = [] if worlds.over(world) else sorted(event for event, _ in worlds.successors(world))
+    verdict = exploration.verdict(world) or "nothing is wrong"
+    if more and verdict == "nothing is wrong":
+        verdict += f" so far; more can happen: {', '.join(more)}"
     events = "; ".join(event for event, _ in passed)
-    return [f"  schedule: {events}", exploration.worlds.describe(world), f"  {wrong}"]
+    return [f"  schedule: {events}", worlds.describe(world), f"  {verdict}"]
 
 
 def draw(case: Case, seed: int) -> tuple[str, list[tuple[float, int, str]]]:
@@ -117,40 +121,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Its status: 1 if something is wrong, 3 if not all was looked at; 2 for no such schedule, as
         for options and files that cannot be used; 130 after Ctrl-C.
     """
-    parser = _parser()
+    parser = parser_of(__doc__)
     options = parser.parse_args(arguments)
     if options.command == "cost":
         service = Service(options.request_ms / 1e3, options.byte_ns / 1e9, options.latency_ms / 1e3)
         costs = [cost(n, service, decisions=options.decisions) for n in options.ranks]
-        print(simulated_cost.table(costs))
+        _show(simulated_cost.table(costs))
         return 0
-    beyond = [at for at in options.at or () if at not in range(options.ranks)]
-    if beyond:
-        parser.error(f"--at {beyond[0]}: of {options.ranks} ranks the last is {options.ranks - 1}")
-    cases = [
-        Case(
-            ranks=options.ranks,
-            batches=options.batches,
-            ends=ends,
-            fault=fault,
-            at=at,
-            tails=options.tails,
-            listing=options.listing,
-            most_ahead=options.most_ahead,
-        )
-        for ends in dict.fromkeys(options.ends or ENDS)
-        for fault in dict.fromkeys(options.fault or FAULTS)
-        for at in sorted({0} if fault == "none" else set(options.at or (0, options.ranks - 1)))
-    ]
+    try:
+        cases = cases_of(options)
+    except ValueError as error:
+        parser.error(str(error))
     if options.command == "replay":
         schedule = [event.strip() for event in options.schedule.split(";")]
         try:
-            print("\n".join(told(cases[0].exploration(), schedule)))
+            _show("\n".join([cases[0].name, *told(cases[0].exploration(), schedule)]))
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2
         return 0
     return (_explore if options.command == "explore" else _draw)(cases, options)
+
+
+def _show(text: str) -> bool:
+    """Print a text; return whether anybody may read more: none does once `head` has enough."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
@@ -171,9 +171,10 @@ def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
                     print(f"{piece.name}: its process was ended", file=sys.stderr)
                     continue
                 words, known[piece.name] = result
-                print(words, flush=True)
                 if options.record:
                     add(options.record, known[piece.name])
+                if not _show(words):
+                    break
     except RecordError as error:
         print(error, file=sys.stderr)
         return 2
@@ -182,9 +183,9 @@ def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
         status = 130
     lines = [known[piece.name] for piece in asked if piece.name in known]
     if len(lines) < len(asked):
-        print(f"{len(asked) - len(lines)} of {len(asked)} pieces are left")
+        _show(f"{len(asked) - len(lines)} of {len(asked)} pieces are left")
     if options.markdown:
-        print(f"\n{table(lines)}")
+        _show(f"\n{table(lines)}")
     if any(line.wrong for line in lines):
         return 1
     whole = len(lines) == len(asked) and all(line.complete for line in lines)
@@ -224,94 +225,12 @@ def _draw(cases: Sequence[Case], options: argparse.Namespace) -> int:
         case = random.Random(seed).choice(cases)
         wrong, trace = draw(case, seed)
         if wrong:
-            for when, rank, what in trace:
-                print(f"  {when:10.6f} s  {rank} {what}")
-            print(f"{case.name}, seed {seed}: {wrong}. The same again: --seed {seed} --runs 1")
+            lines = [f"  {when:10.6f} s  {rank} {what}" for when, rank, what in trace]
+            lines += [f"{case.name}, seed {seed}: {wrong}. The same again: --seed {seed} --runs 1"]
+            _show("\n".join(lines))
             return 1
-    print(f"seeds {options.seed} to {options.seed + options.runs - 1}: nothing is wrong")
+    _show(f"seeds {options.seed} to {options.seed + options.runs - 1}: nothing is wrong")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m conformance.simulated", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    shows = argparse.ArgumentDefaultsHelpFormatter
-    for name in ("explore", "draw", "replay"):
-        command = commands.add_parser(name, formatter_class=shows)
-        command.add_argument("--ranks", type=_from(2), default=2, help="processes")
-        command.add_argument("--batches", type=_from(0), default=1, help="of the longest source")
-        command.add_argument("--ends", choices=ENDS, nargs="+", help="all, unless given")
-        command.add_argument("--fault", choices=FAULTS, nargs="+", help="all, unless given")
-        command.add_argument(
-            "--at",
-            type=int,
-            nargs="+",
-            help="the rank that has the fault; each of 0 and the last, unless given",
-        )
-        command.add_argument(
-            "--tails", action="store_true", help="sources may end with a short batch"
-        )
-        command.add_argument("--listing", action="store_true", help="reports may come together")
-        command.add_argument(
-            "--most-ahead",
-            type=_from(1),
-            default=2,
-            help="batches that may be held, if 2 are too few",
-        )
-        if name == "explore":
-            command.add_argument(
-                "--most-states",
-                type=_from(1, float),
-                default=math.inf,
-                help="of a part, no more",
-            )
-            command.add_argument("--jobs", type=_from(1), default=1, help="pieces at once")
-            command.add_argument(
-                "--minutes",
-                type=_from(0, float),
-                default=math.inf,
-                help="begin no piece after that",
-            )
-            command.add_argument("--markdown", action="store_true", help="a table at the end")
-            command.add_argument(
-                "--record", type=Path, help="a file of what is explored, which is not done again"
-            )
-            command.add_argument(
-                "--fold", action="store_true", help="states of a process that are alike count once"
-            )
-            command.add_argument(
-                "--parts",
-                action="store_true",
-                help="so, and settle first where each source stops: less memory, for large cases",
-            )
-        if name == "draw":
-            command.add_argument("--seed", type=int, default=0, help="of the first run")
-            command.add_argument("--runs", type=_from(1), default=1000)
-        if name == "replay":
-            command.add_argument("--schedule", required=True, help="events, with ; between them")
-    command = commands.add_parser("cost", formatter_class=shows)
-    command.add_argument(
-        "--ranks",
-        type=_from(2),
-        nargs="+",
-        default=[2, 4, 8, 16, 64, 256, 1024, 4096],
-        help="processes, a line of the table each",
-    )
-    command.add_argument("--decisions", type=_from(1), default=100, help="that let batches go")
-    command.add_argument("--request-ms", type=float, default=0.28, help="of the service, each")
-    command.add_argument("--byte-ns", type=float, default=1.0, help="of the service, in addition")
-    command.add_argument("--latency-ms", type=float, default=0.1, help="to the service, one way")
-    return parser
-
-
-def _from(least: int, kind: type[T] = int) -> Callable[[str], T]:
-    def number(text: str) -> T:
-        value = kind(text)
-        if not value >= least:
-            raise argparse.ArgumentTypeError(f"{value} is not {least} or more")
-        return value
-
-    return number
 
 
 if __name__ == "__main__":

@@ -10,16 +10,19 @@ from harness.outcome import since
 from harness.records import Event
 from harness.stacks import parse, ranks_text
 
-# Words, in the innermost lines of a stack, that tell what a thread waits in.
+# What tells what a thread waits in: of innermost frames of libraries, file and function; of what is
+# no Python, its name.
 _WAITS = (
-    (re.compile(r"block_until_ready|process_allgather|sync_global_devices|assert_equal|_value\b"
-                r"|device_get|broadcast_one_to_all|/jax/_src/(array|pjit|interpreters)"),
-     "in a collective"),
-    (re.compile(r"wait_at_barrier|blocking_key_value_get|key_value_dir_get|get_live_nodes"),
+    (re.compile(r"\b(wait_at_barrier|blocking_key_value_get|key_value_dir_get|get_live_nodes)"
+                r"|/jax/_src/distributed\.py"),
      "in the coordination service"),
-    (re.compile(r"\bsleep\("), "asleep"),
+    (re.compile(r"/jax/(_src|experimental)/|^jaxlib\b.*\.PjitFunction|\bblock_until_ready\b",
+                re.MULTILINE),
+     "in a collective"),
+    (re.compile(r"^(time|\?)\.sleep$", re.MULTILINE), "asleep"),
     (re.compile(r"/ray/"), "in Ray"),
-    (re.compile(r"/(threading|queue)\.py|/concurrent/futures/"), "for another thread"),
+    (re.compile(r"/(threading|queue)\.py|/concurrent/futures/|^_(thread|queue)\.", re.MULTILINE),
+     "for another thread"),
 )  # fmt: skip
 
 
@@ -82,14 +85,20 @@ def place_of(stacks: str) -> str:
 
     Args:
         stacks: what `faulthandler` wrote: one block a thread, innermost frame first, and the main
-            thread last.
+            thread last; before it, what that has called.
     """
     main = next((thread for thread in parse(stacks) if thread.main), None)
-    inner = ""
+    inner = main.called if main else ""
     for frame in main.frames if main else ():
-        inner += f"{frame.file} {frame.function} {frame.source}\n"
         if not frame.is_library:
-            wait = next((words for pattern, words in _WAITS if pattern.search(inner)), "")
+            waits = inner or _names(frame.source)
+            wait = next((words for pattern, words in _WAITS if pattern.search(waits)), "")
             shown = f" ({frame.source[:80]})" if frame.source else ""
             return f"{wait} at {frame.place}{shown}".strip()
+        inner += f"\n{frame.file} {frame.function}"
     return ""
+
+
+def _names(source: str) -> str:
+    """What a line calls, by name, as `called` tells it of methods: for want of anything better."""
+    return "\n".join(f"?.{name}" for name in re.findall(r"(\w+)\s*\(", source.partition("#")[0]))

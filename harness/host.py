@@ -6,11 +6,13 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from harness.output import Tails
 from harness.processes import Process, ProcessState
+from harness.stacks import with_called
 from harness.watchdog import Sample
 
 STACKS_LIMIT_S = 1.0
@@ -27,11 +29,15 @@ class RankFiles:
         record: a file to which it appends its events.
         stacks: a file to which its faulthandler writes on SIGUSR1.
         output: a named pipe for its stdout and stderr.
+        requests: a named pipe by which it is asked what it has called.
+        called: a file to which it writes that.
     """
 
     record: str
     stacks: str
     output: str
+    requests: str
+    called: str
 
 
 class HostWatch:
@@ -41,17 +47,17 @@ class HostWatch:
         """Make the files of ranks that are about to start."""
         self.files: dict[int, RankFiles] = {}
         self._processes: dict[int, Process] = {}
+        self._requests: dict[int, int] = {}
         pipes: dict[int, int] = {}
         for rank in ranks:
-            record, stacks, output = (
-                directory / f"{rank}.{kind}" for kind in ("record", "stacks", "output")
-            )
-            record.touch()
-            stacks.touch()
-            os.mkfifo(output)
-            # Also open for writing: so it never ends, whoever comes and goes at its other end.
-            pipes[rank] = os.open(output, os.O_RDWR | os.O_NONBLOCK)
-            self.files[rank] = RankFiles(str(record), str(stacks), str(output))
+            paths = {f.name: directory / f"{rank}.{f.name}" for f in fields(RankFiles)}
+            for name in ("record", "stacks", "called"):
+                paths[name].touch()
+            for name, ends in (("output", pipes), ("requests", self._requests)):
+                os.mkfifo(paths[name])
+                # Open both ways: so it never ends, whoever comes and goes at its other end.
+                ends[rank] = os.open(paths[name], os.O_RDWR | os.O_NONBLOCK)
+            self.files[rank] = RankFiles(**{name: str(path) for name, path in paths.items()})
         self._tails = Tails(pipes)
 
     def add(self, rank: int, pid: int) -> None:
@@ -131,6 +137,9 @@ class HostWatch:
             process.close()
         self._processes = {}
         self._tails.close()
+        for pipe in self._requests.values():
+            os.close(pipe)
+        self._requests = {}
 
     def _look_at(self, rank: int) -> ProcessState | None:
         process = self._processes.get(rank)
@@ -138,6 +147,10 @@ class HostWatch:
 
     def _dump(self, ranks: Collection[int]) -> dict[int, str]:
         for rank in ranks:
+            # It may have removed its files, or be full of requests that it has not answered.
+            with suppress(FileNotFoundError, BlockingIOError):
+                os.truncate(self.files[rank].called, 0)
+                os.write(self._requests[rank], b"?")
             self._processes[rank].signal_main_thread(signal.SIGUSR1)
             self._processes[rank].signal(signal.SIGCONT)
         deadline_s = time.monotonic() + STACKS_LIMIT_S
@@ -147,11 +160,15 @@ class HostWatch:
             time.sleep(_STACKS_INTERVAL_S)
             for rank in list(waiting):
                 text = _read(self.files[rank].stacks).decode(errors="replace")
-                # Written thread by thread: done when it no longer grows.
-                if text and text == taken[rank]:
+                # Written thread by thread: done when it no longer grows. What is called is told
+                # only if no other thread keeps Python from running.
+                if text and text == taken[rank] and _read(self.files[rank].called):
                     waiting.discard(rank)
                 taken[rank] = text
-        return {rank: text or NO_STACKS for rank, text in taken.items()}
+        return {
+            rank: with_called(text, _read(self.files[rank].called).decode()) if text else NO_STACKS
+            for rank, text in taken.items()
+        }
 
 
 # A rank, or what cleans temporary files, may remove them during a run.

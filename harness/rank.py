@@ -35,6 +35,7 @@ class _Membership:
 
 _membership: _Membership | None = None
 _may_stay: set[str] = set()
+_thread: int | None = None  # that runs the function
 
 
 def this() -> This:
@@ -102,6 +103,11 @@ def join(member: This, recorder: Recorder) -> None:
     _membership = _Membership(member, recorder)
 
 
+def running() -> int | None:
+    """Give the identifier of the thread that runs the function, or has run the last one."""
+    return _thread
+
+
 def execute(
     load: Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]],
 ) -> bytes:
@@ -109,8 +115,10 @@ def execute(
 
     `load` gives function, arguments and keyword arguments; what it raises counts as raised.
     """
+    global _thread  # noqa: PLW0603 - a process runs one function at a time
     _member().recorder.restart()
     _may_stay.clear()
+    _thread = threading.get_ident()
     before = set(threading.enumerate())
     try:
         fn, args, kwargs = load()

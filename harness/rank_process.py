@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness import jax_session, rank
+from harness import called, jax_session, rank
 from harness.host import RankFiles
 from harness.records import Recorder
 
@@ -49,6 +49,7 @@ def become(config: RankConfig) -> None:
     faulthandler.enable()
     stacks = open(config.files.stacks, "w")  # noqa: SIM115 - open as long as the process lives
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+    called.serve(config.files.requests, config.files.called, rank.running)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
     rank.join(config.this, Recorder(os.open(config.files.record, flags)))
     jax_session.start(config.this, config.coordinator, config.jax_config, config.start_timeout_s)

@@ -13,12 +13,17 @@ K = TypeVar("K", bound=Hashable)
 _INNERMOST_FRAMES = 4
 _CUT = "and more threads, the main thread among them: of so many not all can be shown"
 
-_THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? ")
+_THREAD = re.compile(r"^(?P<current>Current t|T)hread 0x[0-9a-f]+(?: \[(?P<name>.*)\])? ")
+_CALLED = "Called: "
 _FRAME = re.compile(r'^\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
-_LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|^<frozen ")
+_LIBRARY = re.compile(
+    r"/(site-packages|dist-packages|lib/python3[^/]*|jax/_src|jax/experimental)/|^<frozen "
+)
+_TELLER = re.compile(r"(?<!/tests)/harness/called\.py$")
 # What starts a rank's function; of no help to who wrote that.
 _HARNESS = re.compile(
-    r"(?<!/tests)/harness/((backends|pytest_plugin)/\w+|rank|rank_process|faults(_\w+)?)\.py$|^<string>$"
+    r"(?<!/tests)/harness/"
+    r"((backends|pytest_plugin)/\w+|called|rank|rank_process|faults(_\w+)?)\.py$|^<string>$"
 )
 # Frames of a traceback as Python prints it, one after another: each a place and what is there.
 _TRACED = re.compile(r'^  File "(?P<file>.*)", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
@@ -57,11 +62,21 @@ class Frame:
 
 @dataclass(frozen=True)
 class Thread:
-    """The stack of one thread, innermost frame first."""
+    """The stack of one thread, innermost frame first.
+
+    Attributes:
+        frames: its Python frames.
+        main: whether it is the main thread.
+        name: what Python calls it, where that is told.
+        called: as `harness.called` tells it.
+        current: whether the stacks were written in it, as after a fatal signal that it raised.
+    """
 
     frames: tuple[Frame, ...]
     main: bool = False
     name: str = ""
+    called: str = ""
+    current: bool = False
 
     @property
     def own(self) -> tuple[Frame, ...]:
@@ -82,23 +97,40 @@ class Thread:
 def parse(stacks: str) -> tuple[Thread, ...]:
     """Read what `faulthandler` wrote: one block a thread, the main thread last.
 
-    Of more than 100 threads it leaves out the first, and the main thread with them.
+    Of more than 100 threads it leaves out the first, and the main thread with them. The thread that
+    tells what the main thread has called is left out.
     """
-    threads: list[tuple[str, list[Frame]]] = []
+    called = ""
+    threads: list[tuple[re.Match[str], list[Frame]]] = []
     for line in stacks.splitlines():
+        if line.startswith(_CALLED) and not threads:
+            called = line.removeprefix(_CALLED)
         if head := _THREAD.match(line):
-            threads.append((head["name"] or "", []))
+            threads.append((head, []))
         elif (found := _FRAME.match(line)) and threads:
             threads[-1][1].append(Frame(found["file"], int(found["line"]), found["function"]))
     last = -1 if _is_cut(stacks) else len(threads) - 1
     return tuple(
-        Thread(tuple(frames), main=number == last, name=name)
-        for number, (name, frames) in enumerate(threads)
+        Thread(
+            tuple(frames),
+            main=number == last,
+            name=head["name"] or "",
+            called=called if number == last else "",
+            current=head["current"] == "Current t",
+        )
+        for number, (head, frames) in enumerate(threads)
+        if not any(_TELLER.search(frame.file) for frame in frames)
     )
 
 
 def _is_cut(stacks: str) -> bool:
     return "..." in stacks.splitlines()
+
+
+def with_called(stacks: str, called: str) -> str:
+    """Add to stacks what the main thread has called: the last of the lines that tell of it."""
+    last = called.rstrip("\n").rpartition("\n")[2]
+    return f"{_CALLED}{last}\n{stacks}" if last else stacks
 
 
 def fold(stacks: Mapping[int, str]) -> str:
@@ -194,6 +226,8 @@ def _frames(thread: Thread) -> str:
         # The innermost says what it waits in; the way there is the library's business.
         between = "" if len(inner) == 1 else f" ({len(inner) - 1} frames between)"
         lines.append(f"    in it: {inner[0].place}{between}")
+    elif thread.called:
+        lines.append(f"    in it: {thread.called}")
     others = len(thread.frames) - len(own) - len(inner)
     if others:
         lines.append(f"    and {others} frames that are not yours")
@@ -206,6 +240,8 @@ def _readable(thread: Thread, *, all_frames: bool) -> str:
     if not thread.own:
         return "\n".join([f"{thread.title}: {thread.place}", *_lines(others if all_frames else [])])
     text = [f"{thread.title}, its own frames, innermost first:", *_lines(thread.own)]
+    if thread.called and thread.frames[0].is_own:
+        text.insert(1, f"  {thread.called}, which is not Python")
     if shown:
         left = len(others) - len(shown)
         more = f" ({left} more with -v)" if left else ""

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ci import suite
+
 CI = Path(__file__).parents[2] / "ci"
 ROOT = CI.parent
 GITHUB = CI / "github" / "gate.yml"
@@ -110,3 +112,13 @@ def test_images_get_what_the_environments_get() -> None:
     listed = {line for line in lines if not line.startswith("#")}
 
     assert listed == {d for d in wanted if not d.startswith(("jax", "ray"))}
+
+
+def test_an_interrupted_environment_has_the_time_that_the_gate_takes_to_end() -> None:
+    """tox kills nothing before the gate would, so that what ran is told."""
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(ROOT / "tox.ini")
+    names = ("suicide_timeout", "interrupt_timeout", "terminate_timeout")
+
+    times_s = [config.getfloat("testenv", name) for name in names]
+    assert sum(times_s) > suite._ENDING_S + 10

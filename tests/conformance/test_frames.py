@@ -19,6 +19,10 @@ STACK = f"""Thread 0x00007f8923491b80 (most recent call first):
   File "/home/me/conformance/observe.py", line 158 in _one_epoch
   File "/home/me/harness/rank.py", line 117 in execute
 """
+IDLE = """Thread 0x00007f8900000001 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 324 in wait
+  File "/env/lib/python3.12/site-packages/ray/data/util.py", line 103 in _acquire_slot
+"""
 
 
 def test_an_error_was_raised_in_the_code_under_test() -> None:
@@ -59,3 +63,24 @@ def test_a_death_is_told_in_the_words_of_the_runtime() -> None:
         "at array.py:631 in _value, from jax_util.py:282 in _yield",
     ]
     assert died_at("no word of it") == []
+
+
+def test_a_death_in_a_thread_of_a_library_is_placed_where_the_loop_stands() -> None:
+    """A thread without Python frames has no block; the first block is of the newest thread."""
+    output = f"Fatal Python error: Aborted\n\n{IDLE}\n{STACK}"
+
+    assert died_at(output)[-1] == "at array.py:631 in _value, from jax_util.py:282 in _yield"
+
+
+def test_a_death_outside_the_loop_is_placed_in_the_main_thread() -> None:
+    """The main thread is the last."""
+    main = STACK.replace("/home/me/conformance/observe.py", "/home/me/train.py")
+
+    assert died_at(f"Fatal Python error: Aborted\n\n{IDLE}\n{main}")[-1].startswith("at array.py")
+
+
+def test_a_death_in_a_thread_of_python_is_placed_there() -> None:
+    """That thread is the current one, wherever its block stands."""
+    output = f"Fatal Python error: Aborted\n\n{STACK}\nCurrent t{IDLE.removeprefix('T')}\n{STACK}"
+
+    assert died_at(output)[-1] == "at threading.py:324 in wait, from util.py:103 in _acquire_slot"

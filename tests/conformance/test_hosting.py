@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ci.tpu import command
+from ci.tpu import ROOT, command
 from conformance.hosting import HostingError, code_of, parse
 from conformance.model import Kind
 from conformance.subjects import find
-from tests.conformance.running import LIMIT_S, PYTEST, ROOT
+from tests.conformance.running import LIMIT_S, PYTEST
 
 
 @pytest.mark.parametrize("text", ["local", "ray", "jaxtrainer", "tpu:4x4:v6e:1", "fake:2x2x2:v4:2"])
@@ -95,3 +96,18 @@ def test_an_unusable_option_exits_as_in_the_suite(capsys: pytest.CaptureFixture[
 
     assert caught.value.code == 4
     assert "argument --slices: invalid int value: 'two'" in capsys.readouterr().err
+
+
+def test_the_suite_takes_the_place_of_the_command_for_slices(tmp_path: Path) -> None:
+    """A signal to the command is one to the suite, which then ends what it has started."""
+    (tmp_path / "says_pid.py").write_text("import os\nprint(os.getpid())\nraise SystemExit(0)\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ci.tpu", "--fake", "-p", "says_pid"],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        text=True,
+    )
+    out, _ = process.communicate(timeout=60)
+
+    assert (process.returncode, int(out)) == (0, process.pid)

@@ -119,6 +119,42 @@ def test_what_is_asked_for_twice_is_explored_once(capsys: pytest.CaptureFixture[
     assert "1 cases" in out
 
 
+@pytest.mark.parametrize(
+    ("options", "asks"),
+    [
+        (
+            ["--ends", "pad", "drop", "--fault", "die", "stop"],
+            "8: give --ends one of pad, drop; give --fault one of die, stop; give --at one of 0, 1",
+        ),
+        (["--ends", "pad", "--fault", "die"], "2: give --at one of 0, 1"),
+        (["--fault", "none"], "3: give --ends one of drop, pad, equal"),
+    ],
+)
+def test_options_that_leave_several_cases_are_not_replayed(
+    capsys: pytest.CaptureFixture[str], options: list[str], asks: str
+) -> None:
+    """No case is chosen silently: it is told which options would leave one."""
+    with pytest.raises(SystemExit) as exit_:
+        main(["replay", *options, "--schedule", "0 next; 1 next"])
+
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.endswith(f"replay plays one case, not {asks}\n")
+
+
+def test_a_replay_names_its_case_and_what_can_come_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That nothing is wrong yet is not told as if all had come to an end."""
+    options = ["--ends", "pad", "--fault", "die", "--at", "1"]
+    status = main(["replay", *options, "--schedule", "0 next; 1 next"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert (status, lines[0]) == (0, "2 ranks, up to 1 batches, pad, die of rank 1")
+    assert lines[-1] == (
+        "  nothing is wrong so far; more can happen: 0 look, 1 dies, 1 look, 1 write"
+    )
+
+
 def exploring(pid: int) -> list[psutil.Process]:
     """Return those children of a process that explore."""
     children = psutil.Process(pid).children()
@@ -236,3 +272,31 @@ def test_two_commands_may_write_one_record(start_command: StartCommand, tmp_path
 
     assert [command.returncode for command in commands] == [0, 0]
     assert len(names(record)) == 2 * 2 * 2
+
+
+def run_unread(*options: str) -> tuple[int, bytes]:
+    """Run the command into a pipe that nobody reads; return its status and what it complains of."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "conformance.simulated", *options]
+    try:
+        ended = subprocess.run(
+            command, stdout=writes, stderr=subprocess.PIPE, cwd=ROOT, timeout=LIMIT_S, check=False
+        )
+    finally:
+        os.close(writes)
+    return ended.returncode, ended.stderr
+
+
+def test_what_is_explored_may_be_read_in_part(tmp_path: Path) -> None:
+    """A reader that has enough, as `head` has, ends it without a word; what is done is recorded."""
+    record = tmp_path / "record.jsonl"
+    options = ["--batches", "0", "--ends", "drop", "--record", str(record), "--markdown"]
+
+    assert run_unread("explore", *options) == (3, b"")
+    assert len(names(record)) == 1
+
+
+def test_other_results_may_be_read_in_part() -> None:
+    """The status is that of what was found, whoever reads it."""
+    assert run_unread("cost", "--ranks", "2") == (0, b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -77,6 +78,29 @@ def compute_then_gather(culprit: int, busy_s: float) -> list[int]:
     while rank.this().rank == culprit and time.monotonic() < end_s:
         sum(range(10_000))
     return gather()
+
+
+def steps_without(culprit: int) -> None:
+    """Run one compiled step again and again; at some point one rank waits for a peer of its own."""
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(jax.devices()), "d")
+    rows = NamedSharding(mesh, PartitionSpec("d"))
+    step = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(mesh, PartitionSpec()))
+    own, _peer = socket.socketpair()
+    ones = np.ones((jax.local_device_count(), 4), np.float32)
+    for k in range(200):  # more than are launched ahead
+        x = jax.make_array_from_process_local_data(rows, ones)
+        if rank.this().rank == culprit and k == 3:
+            read_value(own)
+        step(x)
+
+
+def read_value(own: socket.socket) -> bytes:
+    """Wait for one byte; has a name that JAX has too."""
+    return own.recv(1)  # before process_allgather
 
 
 def _raise() -> NoReturn:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import faulthandler
 import tempfile
 
+import pytest
+
 from harness.diagnosis import View, place_of, who_waits_for_whom
 from harness.records import Event
+from harness.stacks import parse, with_called
 
 BATCH = Event(12, "batch", 1.0, {"k": 2, "rows": [1, 2]})
 
@@ -59,3 +62,40 @@ def test_a_place_is_the_innermost_line_of_the_caller() -> None:
 def test_no_stack_is_no_place() -> None:
     """Where there is no stack, there is no place."""
     assert place_of("no stacks: the process did not answer") == ""
+
+
+HEAD = "Thread 0x00007f (most recent call first):\n"
+STEP = '  File "/home/a/ray/read_value.py", line 3 in assert_equal\n'
+JAX = '  File "/x/site-packages/jax/_src/pjit.py", line 3 in _call\n'
+
+
+@pytest.mark.parametrize(
+    ("stacks", "wait"),
+    [
+        (HEAD + STEP, ""),
+        (HEAD + JAX + STEP, "in a collective"),
+        ("Called: jaxlib._jax.PjitFunction\n" + HEAD + STEP, "in a collective"),
+        ("Called: jaxlib._jax.ArrayImpl.block_until_ready\n" + HEAD + STEP, "in a collective"),
+        ("Called: ?.wait_at_barrier\n" + HEAD + JAX + STEP, "in the coordination service"),
+        ("Called: time.sleep\n" + HEAD + STEP, "asleep"),
+        ("Called: _thread.lock.acquire\n" + HEAD + STEP, "for another thread"),
+        ("Called: socket.socket.recv\n" + HEAD + STEP, ""),
+        (HEAD + '  File "/x/site-packages/ray/_raylet.py", line 3 in get\n' + STEP, "in Ray"),
+    ],
+)
+def test_what_it_waits_in_is_told_by_libraries_and_by_what_is_called(
+    stacks: str, wait: str
+) -> None:
+    """Names, paths and comments of the caller say nothing, whatever they are."""
+    assert place_of(stacks) == f"{wait} at read_value.py:3 in assert_equal".strip()
+
+
+def test_who_tells_what_is_called_is_no_thread_of_the_rank() -> None:
+    """The thread that answers is left out of stacks; what it says goes to the main thread alone."""
+    teller = HEAD + '  File "/home/a/harness/called.py", line 9 in answer\n'
+    threads = parse(with_called(teller + HEAD + STEP + HEAD + STEP, "old\ntime.sleep\n"))
+
+    assert [(thread.main, thread.called) for thread in threads] == [
+        (False, ""),
+        (True, "time.sleep"),
+    ]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness import Gang, Hung, Outcome, Raised, Returned, Undecided
+from harness.verdict import verdict
 from tests.harness import cases
 from tests.harness.conftest import START_TIMEOUT_S, run_in_time
 
@@ -90,6 +91,21 @@ def test_a_rank_that_raises_hangs_those_that_wait_for_it(gang: Gang, culprit: in
         f"rank {culprit} raised ValueError after event #1 'batch' (k=1); "
         f"rank {1 - culprit} waits in a collective at cases.py"
     )
+
+
+@both
+def test_a_hang_in_a_step_that_has_run_before_is_one_in_a_collective(
+    gang: Gang, culprit: int
+) -> None:
+    """Such a step has no frame of JAX, and is told from other waits; who is missing is named."""
+    outcomes = run(gang, cases.steps_without, culprit)
+
+    found = verdict(outcomes)
+    assert (found.word, found.ranks) == ("missing rank", (culprit,))
+    assert "in read_value (return own.recv(1)" in found.because
+    waits = {wait.rank: wait.place for wait in found.waiting}
+    assert waits[1 - culprit].startswith("in a collective at cases.py")
+    assert waits[1 - culprit].endswith("in steps_without (step(x))")
 
 
 @both

@@ -304,7 +304,7 @@ def test_skip_and_xfail_on_all_ranks(passes: pytest.RunResult) -> None:
             "*::test_xfail_raises[[]processes=2] XFAIL*",
         ]
     )
-    passes.assert_outcomes(passed=10, skipped=1, xfailed=3)
+    passes.assert_outcomes(passed=11, skipped=1, xfailed=3)
 
 
 def test_examples_of_the_documentation_pass(passes: pytest.RunResult) -> None:
@@ -313,6 +313,7 @@ def test_examples_of_the_documentation_pass(passes: pytest.RunResult) -> None:
         [
             "test_doc0.py::test_sum[[]processes=2-8] PASSED*",
             "test_doc1.py::test_death[[]processes=2] PASSED*",
+            "test_doc2.py::test_slow_rank[[]processes=2] PASSED*",
         ]
     )
 
