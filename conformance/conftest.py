@@ -265,9 +265,10 @@ def decide(request: pytest.FixtureRequest, decider: Decider) -> Decide:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what is judged, and where."""
     e = _environment(config)
+    hosting = config.stash[_HOSTING]
     versions = ", ".join(f"{k} {v}" for k, v in e["versions"].items())
     return [
-        f"subject: {config.option.subject}; backend: {config.stash[_HOSTING]}",
+        f"subject: {config.option.subject}; backend: {hosting.describe(_kinds_read(config))}",
         f"versions: {versions}",
         f"processes: {_listed(e['processes'])}; devices of each: {_listed(e['devices'])}",
         f"sources: {_listed(e['sources'])}; level: {e['level']}; seed: {e['seed']}",
@@ -279,8 +280,11 @@ def _listed(items: Sequence[object]) -> str:
 
 
 def _environment(config: pytest.Config) -> dict[str, Any]:
-    kinds = [k for k in config.stash[_KINDS] if k in config.stash[_SUBJECT].kinds]
-    return environment(config.stash[_TOPOLOGIES], kinds, config.option.level)
+    return environment(config.stash[_TOPOLOGIES], _kinds_read(config), config.option.level)
+
+
+def _kinds_read(config: pytest.Config) -> list[Kind]:
+    return [k for k in config.stash[_KINDS] if k in config.stash[_SUBJECT].kinds]
 
 
 @pytest.hookimpl(wrapper=True)

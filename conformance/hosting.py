@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import sysconfig
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from conformance.model import Kind
 from conformance.subjects import Subject
 from harness.backends.slices import SliceShape
 
@@ -34,6 +36,12 @@ class Hosting:
         if self.shape is None:
             return self.kind
         return f"{self.kind}:{self.shape.topology}:{self.shape.version}:{self.shape.slices}"
+
+    def describe(self, kinds: Collection[Kind]) -> str:
+        """Say where the processes are for sources of these kinds: on Ray, `local` is no answer."""
+        if self.kind != "local" or "ray" not in kinds:
+            return str(self)
+        return f"{self}, as Ray actors{' for sources on Ray' if len(kinds) > 1 else ''}"
 
 
 def parse(text: str) -> Hosting:

@@ -231,9 +231,17 @@ class Schedule:
         return cls(tuple(_fault(n, entry) for n, entry in enumerate(entries)), seed)
 
     def around(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a function for `Gang.run` that calls `fn` with these faults."""
-        call = functools.partial(injected, self, fn)
-        call.__qualname__ = getattr(fn, "__qualname__", repr(fn))  # type: ignore[attr-defined]
+        """Give a function for `Gang.run` that calls `fn` with these faults.
+
+        It has the name and the arguments of `fn`, so it may decorate a test that runs on ranks.
+        """
+
+        @functools.wraps(fn)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            return injected(self, fn, *args, **kwargs)
+
+        call.__qualname__ = getattr(fn, "__qualname__", repr(fn))
         return call
 
     def of(self, rank: int) -> tuple[Fault, ...]:

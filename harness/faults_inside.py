@@ -30,10 +30,14 @@ class _Armed:
     def __init__(self, faults: Iterable[Fault]) -> None:
         self._lock = threading.Lock()
         self._left = list(faults)
+        self._seen: dict[str, int | None] = {}
         self._endings: list[Callable[[], None]] = []
 
     def point(self, phase: str, batch: int | None) -> bool:
+        __tracebackhide__ = True
         leave = False
+        with self._lock:
+            self._seen[phase] = batch
         while (fault := self._next(phase, batch)) is not None:
             at = {} if batch is None else {"batch": batch}
             own = {k: v for k, v in asdict(fault).items() if k not in ("rank", "batch", "phase")}
@@ -50,9 +54,12 @@ class _Armed:
         return None
 
     def _happen(self, fault: Any) -> bool:
+        __tracebackhide__ = True
         match fault.kind:
             case "raise":
-                raise getattr(builtins, fault.error)(fault.message)
+                error: Exception = getattr(builtins, fault.error)(fault.message)
+                error.add_note(f"injected fault: {fault}")
+                raise error
             case "delay":
                 time.sleep(_FOR_EVER_S if fault.for_s is None else fault.for_s)
             case "stop":
@@ -94,11 +101,17 @@ class _Armed:
         self._endings.append(end_now)
         thread.start()
 
-    @property
-    def left(self) -> list[Fault]:
-        """The faults whose points were not come to."""
+    def missed(self) -> list[str]:
+        """The faults whose points were not come to, each with what was come to instead."""
         with self._lock:
-            return list(self._left)
+            return [f"{fault} ({self._instead_of(fault)})" for fault in self._left]
+
+    def _instead_of(self, fault: Fault) -> str:
+        if fault.phase in self._seen:
+            last = self._seen[fault.phase]
+            return f"the last that it came to was {fault.phase}{'' if last is None else f' {last}'}"
+        others = f": only to {', '.join(sorted(self._seen))}" if self._seen else ""
+        return f"it came to no point {fault.phase!r}{others}"
 
     def end(self) -> None:
         for end in self._endings:
@@ -118,6 +131,7 @@ def point(phase: str = "batch", batch: int | None = None) -> bool:
     Returns:
         Whether a fault wants the caller to leave its loop here.
     """
+    __tracebackhide__ = True
     return _armed is not None and _armed.point(phase, batch)
 
 
@@ -126,6 +140,7 @@ def each(batches: Iterable[_T], phase: str = "batch") -> Iterator[_T]:
 
     It ends early where a fault wants the loop to be left.
     """
+    __tracebackhide__ = True
     iterator = iter(batches)
     number = 0
     while not point(phase, number):
@@ -141,18 +156,26 @@ def injected(schedule: Schedule, fn: Callable[..., Any], *args: Any, **kwargs: A
     """Call `fn` on this rank with the faults of a schedule. What lasts, ends with the call.
 
     What `fn` returns without having come to is recorded as missed.
+
+    Raises:
+        ValueError: a fault is for a rank that the gang does not have; `fn` was not called. So on
+            all ranks.
     """
+    __tracebackhide__ = True
     global _armed  # noqa: PLW0603 - a process is at most one rank
     this = rank.this()
+    for fault in schedule.faults:
+        if fault.rank >= this.processes:
+            raise ValueError(
+                f"no rank {fault.rank} in a gang of {this.processes}, so this fault can never "
+                f"happen: {fault}. Give a rank from 0 to {this.processes - 1}"
+            )
     armed = _Armed(schedule.of(this.rank))
     _armed = armed
     try:
         value = fn(*args, **kwargs)
-        missed = armed.left
-        if this.rank == 0:  # it speaks for ranks that the gang does not have
-            missed += [fault for fault in schedule.faults if fault.rank >= this.processes]
-        for fault in missed:
-            rank.record("missed", fault=str(fault))
+        for missed in armed.missed():
+            rank.record("missed", fault=missed)
         return value
     finally:
         _armed = None

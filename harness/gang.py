@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -15,6 +16,7 @@ from harness import travel
 from harness.backends import Backend, Call, GangStartError, Session, Topology
 from harness.outcome import Outcome, Returned, needs_fresh_processes
 from harness.supervise import Run
+from harness.verdict import verdict
 
 __all__ = ["Gang", "GangStartError", "PrepareError"]
 
@@ -145,6 +147,8 @@ class Gang:
             ValueError: an argument is out of range.
             RuntimeError: the gang is closed, or another thread runs something on it.
             GangStartError: fresh processes were needed and did not start.
+            KeyboardInterrupt: as of Control-C; its note has the verdict and the stacks of all
+                ranks as they stood, for which it takes a few seconds at most.
         """
         stall_s = self._backend.default_stall_s if stall_s is None else stall_s
         for name, value in (("deadline_s", deadline_s), ("stall_s", stall_s)):
@@ -251,7 +255,18 @@ class Gang:
 
     def _run(self, session: Session, run: Run) -> list[Outcome]:
         try:
-            outcomes = run.outcomes()
+            try:
+                outcomes = run.outcomes()
+            except KeyboardInterrupt as error:
+                # What hangs is the reason why one interrupts; a second interrupt ends this too.
+                with contextlib.suppress(Exception):
+                    outcomes = run.interrupted()
+                    at_s = max(outcome.elapsed_s for outcome in outcomes)
+                    error.add_note(
+                        f"The gang was interrupted {at_s:.1f} s after the start of the run, which "
+                        f"stood so:\n{verdict(outcomes).show()}"
+                    )
+                raise
         except BaseException as error:
             self._end_session(session)
             if self._closed and isinstance(error, Exception):

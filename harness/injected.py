@@ -21,7 +21,10 @@ def injected(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
 
 
 def missed(outcomes: Iterable[Outcome]) -> tuple[str, ...]:
-    """Return each fault that a rank returned without having come to: `rank 1 at batch 9: kill`."""
+    """Return each fault that a rank returned without having come to, and how far it came.
+
+    `rank 1 at batch 9: kill (the last that it came to was batch 2)`.
+    """
     return tuple(
         str(event.fields.get("fault"))
         for outcome in outcomes

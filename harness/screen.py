@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from harness.outcome import Hung, Outcome, Undecided, since, state_of
-from harness.stacks import fold, ranks_text, together
+from harness.stacks import fold, ranks_text, together, without_harness
 
 if TYPE_CHECKING:
     from harness.verdict import Failure, Verdict
@@ -40,7 +40,7 @@ def screen(found: Verdict, width: int) -> str:
 
 def _first(failure: Failure, width: int) -> str:
     text = f"first failure: rank {failure.rank}, {_moment(failure)}: {failure.what}"
-    lines = _shortened(failure.traceback.rstrip().splitlines())
+    lines = _shortened(without_harness(failure.traceback).rstrip().splitlines())
     return "\n".join([_cut(text, width), *(f"  | {line}" for line in lines)])
 
 

@@ -25,6 +25,10 @@ _HARNESS = re.compile(
     r"(?<!/tests)/harness/"
     r"((backends|pytest_plugin)/\w+|called|rank|rank_process|faults(_\w+)?)\.py$|^<string>$"
 )
+# Frames of a traceback as Python prints it, one after another: each a place and what is there.
+_TRACED = re.compile(r'^  File "(?P<file>.*)", line \d+, in .*\n(?:    .*\n)*', re.MULTILINE)
+_CALLS = re.compile(r"(?<!/tests)/harness/(rank|faults|faults_inside|pytest_plugin/on_rank)\.py$")
+_LEFT_OUT = "  ... a frame of a library (-v)\n"
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,24 @@ def readable(stacks: str, *, all_frames: bool) -> str:
         return stacks.strip()
     blocks = [_readable(thread, all_frames=all_frames) for thread in threads]
     return "\n".join([*blocks, *([_CUT] if _is_cut(stacks) else [])])
+
+
+def without_harness(traceback: str) -> str:
+    """Leave out of a traceback the frames that call a rank's function, or inject its faults."""
+    return _TRACED.sub(lambda one: "" if _CALLS.search(one["file"]) else one[0], traceback)
+
+
+def own_traceback(traceback: str) -> str:
+    """Leave out the frames of libraries too, and say how many those are, where they were."""
+    text = _TRACED.sub(
+        lambda one: _LEFT_OUT if _LIBRARY.search(one["file"]) else one[0],
+        without_harness(traceback),
+    )
+    return re.sub(
+        f"({re.escape(_LEFT_OUT)}){{2,}}",
+        lambda run: f"  ... {run[0].count(_LEFT_OUT)} frames of libraries (-v)\n",
+        text,
+    )
 
 
 def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:

@@ -79,7 +79,24 @@ class Run:
             )
             # An end that came while the samples were taken wins over a verdict.
             if (hung or late) and not self._listen(0):
-                return self._finish(self._judge(samples, hung))
+                late_words = (
+                    f"the deadline of {self._deadline_s:g} s passed before the gang had stood "
+                    "still for stall_s: "
+                )
+                return self._finish(self._judge(samples, hung, "" if hung else late_words))
+
+    def interrupted(self) -> list[Outcome]:
+        """Give an outcome of every rank as it stands now; for who no longer waits for the end.
+
+        Where no rank makes progress, those that have not ended are hung, though for less than
+        `stall_s`.
+        """
+        self._listen(0)
+        unfinished = [rank for rank in range(len(self._calls)) if rank not in self._told]
+        samples = self._session.sample(unfinished)
+        hung = not any(map(self._watchdog.is_busy, unfinished))
+        words = f"interrupted after {self._elapsed_s():.1f} s: "
+        return self._finish(self._judge(samples, hung, words))
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._start_s
@@ -102,7 +119,7 @@ class Run:
         outcomes = {**unfinished, **ended}
         return with_followers([outcomes[rank] for rank in sorted(outcomes)], self._stopped_at_s)
 
-    def _judge(self, samples: Mapping[int, Sample], hung: bool) -> dict[int, Outcome]:
+    def _judge(self, samples: Mapping[int, Sample], hung: bool, words: str) -> dict[int, Outcome]:
         elapsed_s = self._elapsed_s()
         # Records first: a stopped rank is continued for its stacks, and could add to them.
         seen = {rank: self._seen(rank, elapsed_s) for rank in samples}
@@ -118,12 +135,7 @@ class Run:
             events = seen[rank]["events"]
             last_event = events[-1] if events else None
             views.append(View(rank, state, last_event, place_of(stacks[rank])))
-        why = who_waits_for_whom(views)
-        if not hung:
-            why = (
-                f"the deadline of {self._deadline_s:g} s passed before the gang had stood still "
-                f"for stall_s: {why}"
-            )
+        why = words + who_waits_for_whom(views)
         outcomes: dict[int, Outcome] = {}
         for rank, sample in samples.items():
             common: dict[str, Any] = {

@@ -188,7 +188,7 @@ def _failures(outcomes: Sequence[Outcome], follows: Collection[str]) -> list[Fai
                 text = {k: str(event.fields.get(k, "")) for k in ("type", "message", "traceback")}
                 at_s = event.t_s - o.start_s
                 after = _is_after(text["message"], [text["type"]], follows)
-                what = f"{text['type']}: {text['message']}"
+                what = _named(text["type"], text["message"])
                 where = (event.batch if event.batch is not None else batch, event.phase or phase)
                 found.append(
                     Failure(o.rank, at_s, what, text["type"], *where, text["traceback"], after)
@@ -197,7 +197,7 @@ def _failures(outcomes: Sequence[Outcome], follows: Collection[str]) -> list[Fai
             case Raised():
                 at_s = o.elapsed_s if o.t_s is None else o.t_s - o.start_s
                 after = _is_after(o.message, o.mro, follows)
-                what = f"{o.type}: {o.message}"
+                what = _named(o.type, o.message)
                 found.append(Failure(o.rank, at_s, what, o.type, batch, phase, o.traceback, after))
             case Died():
                 after = o.after is not None
@@ -209,6 +209,10 @@ def _failures(outcomes: Sequence[Outcome], follows: Collection[str]) -> list[Fai
                 at_s = o.elapsed_s if o.stopped_s is None else o.stopped_s
                 found.append(Failure(o.rank, at_s, "stopped (SIGSTOP)", "stopped", batch, phase))
     return found
+
+
+def _named(type_: str, message: str) -> str:
+    return f"{type_}: {message}" if message else type_
 
 
 def _is_after(message: str, kinds: Collection[str], follows: Collection[str]) -> bool:
@@ -272,14 +276,15 @@ def _no_cause(
         return {"word": "ok", "because": f"all {len(outcomes)} returned{despite}"}
     tasks = {task for f in failures for task in _missing_tasks(f.what)} & set(range(len(outcomes)))
     if tasks:
-        return _missing(tasks, outcomes, "did not come to where the others waited for it")
+        them = "it" if len(tasks) == 1 else "them"
+        return _missing(tasks, outcomes, f"did not come to where the others waited for {them}")
     undecided = [o for o in outcomes if isinstance(o, Undecided)]
     if undecided:
         return _late(undecided, waiting)
     if returned:
-        asleep = {wait.rank for wait in waiting if wait.place.startswith("asleep")}
+        asleep = [wait for wait in waiting if wait.place.startswith("asleep")]
         if len(asleep) == len(waiting) > 0:  # nobody waits for who has returned
-            return _missing(asleep, outcomes, f"is {waiting[0].place}")
+            return _missing({wait.rank for wait in asleep}, outcomes, _stand(asleep))
         ranks = {o.rank for o in returned}
         return _missing(ranks, outcomes, "returned while the others wait")
     for_peers = {wait.rank for wait in waiting if wait.is_for_peers} | {f.rank for f in failures}
@@ -288,21 +293,35 @@ def _no_cause(
         absent = _behind(waiting)
         for_peers = {wait.rank for wait in waiting} - absent
     if absent and for_peers:
-        places = {w.place for w in waiting if w.rank in absent}
-        return _missing(absent, outcomes, f"is {places.pop()}" if len(places) == 1 else "")
+        return _missing(absent, outcomes, _stand([w for w in waiting if w.rank in absent]))
     if failures:
         return {
             "word": "undecided",
             "because": f"only what follows from something else was seen: {_line(failures[0].what)}",
             "batch": failures[0].batch,
         }
-    places = {wait.place for wait in waiting}
-    where = f"{places.pop()}" if len(places) == 1 else "at different places"
+    where = _common_place(waiting)
     return {
         "word": "undecided",
         "because": f"all ranks wait, {where}, and none is behind the others",
         "batch": waiting[0].batch if waiting else None,
     }
+
+
+def _stand(waiting: Sequence[Wait]) -> str:
+    """Say where ranks are: `is asleep at ...`, `are at ...`, `waits for another thread at ...`."""
+    place = _common_place(waiting)
+    one = len(waiting) == 1
+    if place.startswith("for "):
+        return f"{'waits' if one else 'wait'} {place}"
+    return f"{'is' if one else 'are'} {place}"
+
+
+def _common_place(waiting: Sequence[Wait]) -> str:
+    places = {wait.place for wait in waiting}
+    if len(places) > 1:
+        return "at different places"
+    return "".join(places) or "at a place that is not known"
 
 
 def _late(undecided: Sequence[Undecided], waiting: Sequence[Wait]) -> dict[str, Any]:
@@ -319,7 +338,7 @@ def _late(undecided: Sequence[Undecided], waiting: Sequence[Wait]) -> dict[str, 
         "ranks": ranks,
         "batch": at.batch,
         "phase": at.phase,
-        "because": f"made progress until the deadline, {at.place}".rstrip(", "),
+        "because": f"made progress to the last, {at.place}".rstrip(", "),
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from harness.pytest_plugin import on_rank
 from harness.pytest_plugin.arriving import arrival
 from harness.pytest_plugin.calling import TravelError, check_body, run_on_ranks
 from harness.pytest_plugin.failures import (
+    FaultMissed,
     GangDied,
     GangFailure,
     GangHung,
@@ -35,6 +36,7 @@ from harness.rank import This
 from harness.stacks import ranks_text, together
 
 __all__ = [
+    "FaultMissed",
     "GangDied",
     "GangFailure",
     "GangHung",
@@ -47,6 +49,7 @@ __all__ = [
 
 _SETTINGS = pytest.StashKey[Settings]()
 _POOL = pytest.StashKey[Pool]()
+_INTERRUPTED = pytest.StashKey[tuple[str, str]]()
 # What the transport of collectives says of each new mesh: different on each rank, and of no use.
 # Its threads may write into each other's lines.
 _GLOO = re.compile(r"^\[Gloo\] Rank .*\n+", re.MULTILINE)
@@ -127,6 +130,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         )
     if isinstance(item, pytest.Function) and _runs_on_ranks(item):
         _fail_clearly(check_body, item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Keep what an interrupt of a gang's run says of it: pytest shows where the parent was."""
+    try:
+        return (yield)
+    except KeyboardInterrupt as error:
+        notes: list[str] = getattr(error, "__notes__", [])
+        item.config.stash[_INTERRUPTED] = item.nodeid, "\n".join(notes)
+        notes.clear()  # or pytest would put them in its line of exclamation marks
+        raise
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Show how the ranks stood when their run was interrupted."""
+    nodeid, text = config.stash.get(_INTERRUPTED, ("", ""))
+    if text:
+        terminalreporter.section(f"interrupted: {nodeid}")
+        terminalreporter.line(text.rstrip())
 
 
 def _runs_on_ranks(item: pytest.Function) -> bool:

@@ -14,8 +14,8 @@ from harness.output import last_words
 from harness.pytest_plugin.on_rank import PICTURE
 from harness.rank import qualified_name
 from harness.screen import CAUSED
-from harness.stacks import ranks_text, readable, together
-from harness.verdict import verdict
+from harness.stacks import own_traceback, ranks_text, readable, together, without_harness
+from harness.verdict import Verdict, verdict
 
 
 class GangFailure(Failed):
@@ -50,11 +50,14 @@ class GangUndecided(GangFailure):
     """The deadline passed while the gang still did something."""
 
 
+class FaultMissed(GangFailure):
+    """All ranks returned, but a fault that was scheduled has not happened."""
+
+
 # As pytest does with its own, so that a summary has the name alone.
-for _class in (RanksRaised, RanksDiffer, GangHung, GangDied, GangUndecided):
+for _class in (RanksRaised, RanksDiffer, GangHung, GangDied, GangUndecided, FaultMissed):
     _class.__module__ = "builtins"
 
-_HARNESS_FRAME = re.compile(r'^  File ".*/harness/rank\.py", .*\n(    .*\n)+', re.MULTILINE)
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _SKIPS = {"Skipped", "unittest.case.SkipTest"}
 
@@ -72,18 +75,26 @@ def check(outcomes: Sequence[Outcome], *, verbose: bool = False) -> list[Any]:
         GangUndecided: the deadline passed.
         RanksRaised: a rank raised.
         RanksDiffer: some ranks skipped, or called `pytest.xfail`, and others did not.
+        FaultMissed: all returned, some before the point of a fault that was to befall them.
         pytest.skip.Exception: all ranks skipped. So with `pytest.xfail` and `pytest.exit`.
     """
     __tracebackhide__ = True
     _end_alike(outcomes)
-    failure = _failure(outcomes)
+    judged = verdict(outcomes)
+    failure = _failure(outcomes, judged)
     if failure is not None:
         kind, headline = failure
-        lines = [headline, *_details(outcomes, verbose=verbose)]
-        judged = verdict(outcomes)
+        lines = [headline]
         # Where ranks raised, what they raised says it all, unless their records say more.
         if kind in (GangDied, GangHung, GangUndecided) or judged.word.endswith("mismatch"):
             lines.insert(0, judged.headline)
+        if judged.faults:
+            lines.insert(1, f"injected: {', '.join(judged.faults)}")
+        if judged.missed and kind is not FaultMissed:
+            lines.insert(2, f"not injected: {'; '.join(judged.missed)}")
+        if kind is FaultMissed:
+            lines.append("All ranks returned without it: the run says nothing of such a fault.")
+        lines += _details(outcomes, judged, verbose=verbose)
         raise kind("\n".join(lines), outcomes)
     return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
 
@@ -123,10 +134,9 @@ def _ending(outcome: Outcome) -> str:
     return "failed as expected" if outcome.type == "_pytest.outcomes.XFailed" else "raised"
 
 
-def _failure(outcomes: Sequence[Outcome]) -> tuple[type[GangFailure], str] | None:
-    died = [outcome for outcome in outcomes if isinstance(outcome, Died)]
-    if died:
-        first = min(died, key=lambda died: (died.after is not None, died.elapsed_s))
+def _failure(outcomes: Sequence[Outcome], judged: Verdict) -> tuple[type[GangFailure], str] | None:
+    first = _first_death(outcomes)
+    if first is not None:
         return GangDied, first.describe()
     for outcome in outcomes:
         if isinstance(outcome, Hung):
@@ -135,7 +145,7 @@ def _failure(outcomes: Sequence[Outcome]) -> tuple[type[GangFailure], str] | Non
             return GangUndecided, outcome.why
     raised = [outcome for outcome in outcomes if isinstance(outcome, Raised)]
     if not raised:
-        return None
+        return _missed(judged)
     endings = together((outcome.rank, _ending(outcome)) for outcome in outcomes)
     errors = [outcome for outcome in raised if _ending(outcome) == "raised"]
     if len(endings) > 1 and not errors:
@@ -149,17 +159,37 @@ def _failure(outcomes: Sequence[Outcome]) -> tuple[type[GangFailure], str] | Non
     return RanksRaised, ways + more + rest
 
 
+def _first_death(outcomes: Sequence[Outcome]) -> Died | None:
+    died = [outcome for outcome in outcomes if isinstance(outcome, Died)]
+    return min(died, key=lambda died: (died.after is not None, died.elapsed_s), default=None)
+
+
+def _missed(judged: Verdict) -> tuple[type[GangFailure], str] | None:
+    if not judged.missed:
+        return None
+    return FaultMissed, f"not injected: {'; '.join(judged.missed)}"
+
+
 def _headline(outcome: Raised) -> str:
     first = outcome.message.partition("\n")[0]
     return f"{outcome.type}: {first}" if first else outcome.type
 
 
-def _details(outcomes: Sequence[Outcome], *, verbose: bool) -> list[str]:
+def _details(outcomes: Sequence[Outcome], judged: Verdict, *, verbose: bool) -> list[str]:
     """One block for all ranks of which the same is to be told, causes first."""
     # A rank that has returned has nothing to say that the headline has not.
     told = [outcome for outcome in outcomes if not isinstance(outcome, Returned)]
     told.sort(key=_order)
     details = {outcome.rank: _detail(outcome, verbose=verbose) for outcome in told}
+    first = _first_death(outcomes)
+    if first is not None:  # the headline has told of it
+        details[first.rank] = "", "\n".join(last_words(first.output))
+        if not details[first.rank][1]:
+            del details[first.rank]
+    for rank in () if verbose else _followers(judged):
+        if isinstance(outcome := outcomes[rank], Raised) and outcome.traceback:
+            text = own_traceback(outcome.traceback.partition(PICTURE)[0]).rstrip()
+            details[rank] = "", _ADDRESS.sub("0x...", text)
     lines = []
     for ranks, (title, _) in together(
         (rank, (t, _place(text))) for rank, (t, text) in details.items()
@@ -170,6 +200,13 @@ def _details(outcomes: Sequence[Outcome], *, verbose: bool) -> list[str]:
         for others, text in texts[1:]:
             lines += [f"... {ranks_text(others)}, at the same place:", _errors(text)]
     return lines
+
+
+def _followers(judged: Verdict) -> set[int]:
+    """Ranks that failed because of what another rank did, where that one has failed too."""
+    if judged.first is None or judged.first.follows:
+        return set()
+    return {failure.rank for failure in judged.later if failure.follows}
 
 
 def _place(text: str) -> str:
@@ -214,6 +251,6 @@ def _picture(outcome: Raised) -> str:
         text = outcome.notes[-1].removeprefix(PICTURE)
     else:
         # It was raised before the body began, or by a function that the parent has sent.
-        text = _HARNESS_FRAME.sub("", outcome.traceback).rstrip() or outcome.describe()
+        text = without_harness(outcome.traceback).rstrip() or outcome.describe()
     # Where things are in memory differs from rank to rank.
     return _ADDRESS.sub("0x...", text)

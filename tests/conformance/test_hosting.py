@@ -11,13 +11,41 @@ import pytest
 
 from ci.tpu import ROOT, command
 from conformance.hosting import HostingError, code_of, parse
+from conformance.model import Kind
 from conformance.subjects import find
+from tests.conformance.running import LIMIT_S, PYTEST
 
 
 @pytest.mark.parametrize("text", ["local", "ray", "jaxtrainer", "tpu:4x4:v6e:1", "fake:2x2x2:v4:2"])
 def test_a_hosting_reads_back_as_it_was_given(text: str) -> None:
     """So that the command that runs a case again can name it."""
     assert str(parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds", "words"),
+    [
+        ("local", ["memory"], "local"),
+        ("local", ["ray"], "local, as Ray actors"),
+        ("local", ["memory", "ray"], "local, as Ray actors for sources on Ray"),
+        ("jaxtrainer", ["ray"], "jaxtrainer"),
+        ("fake:2x2x2:v4:2", ["memory", "ray"], "fake:2x2x2:v4:2"),
+    ],
+)
+def test_the_header_says_where_processes_are(text: str, kinds: list[Kind], words: str) -> None:
+    """With sources on Ray, the ranks of `local` are Ray's actors."""
+    assert parse(text).describe(kinds) == words
+
+
+def test_the_header_of_a_run_knows_what_the_subject_reads() -> None:
+    """Ray's own iterator reads sources on Ray alone, so all ranks are actors."""
+    command = [*PYTEST, "conformance", "--subject=ray", "--collect-only"]
+
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=ROOT
+    )
+
+    assert "subject: ray; backend: local, as Ray actors\n" in ran.stdout, ran.stdout[:2000]
 
 
 @pytest.mark.parametrize(

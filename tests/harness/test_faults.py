@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Callable
@@ -168,9 +169,9 @@ def one() -> Any:
 
 
 def test_a_fault_happens_once_at_its_point(one: Gang) -> None:
-    """Faults of other ranks and batches do not happen; each is in the record with its point."""
+    """Faults of other batches do not happen; each is in the record with its point."""
     schedule = Schedule(
-        (Leave(rank=0, batch=2), Leave(rank=1, batch=0), Leave(rank=0, phase="end"))
+        (Leave(rank=0, batch=2), Leave(rank=0, batch=9), Leave(rank=0, phase="end"))
     )
     (with_faults,) = one.run(schedule.around(_letters))
     (without,) = one.run(_letters)
@@ -180,20 +181,57 @@ def test_a_fault_happens_once_at_its_point(one: Gang) -> None:
     assert [(e.kind, e.fields["fault"], e.fields.get("point")) for e in with_faults.events] == [
         ("fault", "leave", "batch"),
         ("fault", "leave", "end"),
-        ("missed", "rank 1 at batch 0: leave", None),
+        (
+            "missed",
+            "rank 0 at batch 9: leave (the last that it came to was batch 2)",
+            None,
+        ),
     ]
     assert isinstance(without, Returned)
     assert without.value == (["a", "b", "c", "d"], False)
 
 
 def test_a_fault_that_no_rank_came_to_is_told(one: Gang) -> None:
-    """A run that is well because its fault never happened says so."""
-    faults = (Kill(rank=0, batch=99), Kill(rank=5, batch=1), Delay(rank=0, batch=1, for_s=0.1))
+    """A run that is well because its fault never happened says so, and how far it came."""
+    faults = (
+        Kill(rank=0, batch=99),
+        Kill(rank=0, phase="decode"),
+        Delay(rank=0, batch=1, for_s=0.1),
+    )
 
     found = verdict(one.run(Schedule(faults).around(_letters)))
 
-    assert found.missed == ("rank 0 at batch 99: kill", "rank 5 at batch 1: kill")
-    assert "not injected: rank 0 at batch 99: kill; rank 5 at batch 1: kill\n" in found.show()
+    assert found.missed == (
+        "rank 0 at batch 99: kill (the last that it came to was batch 4)",
+        "rank 0 at decode: kill (it came to no point 'decode': only to batch, end)",
+    )
+    assert f"not injected: {'; '.join(found.missed)}\n" in found.show()
+
+
+def test_a_fault_of_no_rank_is_refused_at_the_start(one: Gang) -> None:
+    """Where the gang does not have its rank, nothing runs, and the error names fault and gang."""
+    (outcome,) = one.run(Schedule((Kill(rank=5, batch=1),)).around(_letters))
+
+    assert isinstance(outcome, Raised)
+    assert outcome.events == ()
+    assert outcome.type == "ValueError"
+    assert outcome.message == (
+        "no rank 5 in a gang of 1, so this fault can never happen: rank 5 at batch 1: kill. "
+        "Give a rank from 0 to 0"
+    )
+
+
+def test_what_is_around_a_function_stands_for_it() -> None:
+    """It is a function with the name and arguments of the one inside, as pytest needs of a test."""
+
+    def test_it(this: object) -> None:
+        """Do nothing."""
+
+    around = Schedule().around(test_it)
+
+    assert inspect.isfunction(around)
+    assert around.__name__ == "test_it"
+    assert list(inspect.signature(around).parameters) == ["this"]
 
 
 def test_a_raised_fault_is_what_python_raises(one: Gang) -> None:
@@ -204,6 +242,18 @@ def test_a_raised_fault_is_what_python_raises(one: Gang) -> None:
     assert isinstance(outcome, Raised)
     assert (outcome.type, outcome.message) == ("OSError", "cannot read shard 3")
     assert "in _letters" in outcome.traceback
+    assert outcome.notes == (
+        "injected fault: rank 0 at batch: raise (error='OSError', message='cannot read shard 3')",
+    )
+
+
+def test_a_raised_fault_is_shown_without_what_raised_it(one: Gang) -> None:
+    """The innermost frame that is shown is the one that came to the point, and no harness is."""
+    text = verdict(one.run(Schedule((Raise(rank=0),)).around(_letters))).show()
+
+    frames = [line for line in text.splitlines() if line.startswith("  |   File ")]
+    assert len(frames) == 1
+    assert frames[0].endswith("in _letters")
 
 
 def _stands_still_s() -> float:

@@ -114,6 +114,7 @@ import threading
 import unittest
 import pytest
 from harness import rank
+from harness.faults import Kill, Raise, Schedule, each
 from harness.pytest_plugin import check
 
 def compare(got, want):
@@ -178,6 +179,16 @@ def test_some_skip(this):
 def test_dies(this):
     if this.rank == 1:
         os._exit(3)
+
+@pytest.mark.gang
+@Schedule((Kill(rank=1, batch=9),)).around
+def test_misses(this):
+    list(each("abc"))
+
+@pytest.mark.gang
+@Schedule((Raise(rank=0, error="OSError"), Raise(rank=1, error="OSError"))).around
+def test_injected(this):
+    list(each("abc"))
 
 def wait_for_peer():
     while True:
@@ -400,6 +411,31 @@ def test_a_death_is_a_failure_of_its_own_kind(fails: pytest.RunResult) -> None:
     fails.stdout.fnmatch_lines(["FAILED *::test_dies[[]processes=2] - GangDied: *"])
 
 
+def test_a_fault_that_never_happens_is_a_failure(fails: pytest.RunResult) -> None:
+    """It names the fault, its rank, and what never came; here of a schedule around a test."""
+    part(fails, "test_misses").fnmatch_lines(
+        ["not injected: rank 1 at batch 9: kill (the last that it came to was batch 3)"]
+    )
+    fails.stdout.fnmatch_lines(["FAILED *::test_misses[[]processes=2] - FaultMissed: *"])
+
+
+def test_a_failure_that_was_injected_says_so(fails: pytest.RunResult) -> None:
+    """In a line below the headline and at the error, whose last frame is the test's own."""
+    found = part(fails, "test_injected")
+
+    found.fnmatch_lines(
+        [
+            "ranks 0, 1 raised OSError: an injected fault",
+            "injected: raise of rank ? at batch 0, raise of rank ? at batch 0",
+            ">*list(each(*",
+            "E*OSError: an injected fault",
+            "E*injected fault: rank 0 at batch: raise *",
+            "test_fails.py:*: OSError",
+        ]
+    )
+    assert "faults_inside" not in str(found)
+
+
 def test_a_hang_is_a_failure_of_its_own_kind(fails: pytest.RunResult) -> None:
     """It says who waits for whom; causes first, then stacks, own frames first, folded."""
     part(fails, "test_hangs").fnmatch_lines(
@@ -424,7 +460,7 @@ def test_a_passed_deadline_is_a_failure_of_its_own_kind(fails: pytest.RunResult)
         ["the deadline of 1.5 s passed *", "----- ranks 0, 1: stacks -----"]
     )
     fails.stdout.fnmatch_lines(["FAILED *::test_undecided[[]processes=2] - GangUndecided: *"])
-    fails.assert_outcomes(passed=1, failed=11, errors=2, warnings=1)
+    fails.assert_outcomes(passed=1, failed=13, errors=2, warnings=1)
 
 
 def test_import_mode_importlib(pytester: pytest.Pytester) -> None:
@@ -571,7 +607,7 @@ def test_pytest_timeout_ends_a_run(pytester: pytest.Pytester) -> None:
 
 
 def test_an_interrupt_ends_the_session_and_the_ranks(pytester: pytest.Pytester) -> None:
-    """Control-C while ranks run leaves no process."""
+    """Control-C while ranks run tells how they stand, and leaves no process."""
     pytester.makepyfile(
         """
         import os, pathlib, signal, time
@@ -588,6 +624,51 @@ def test_an_interrupt_ends_the_session_and_the_ranks(pytester: pytest.Pytester) 
     result = run(pytester)
 
     assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(
+        [
+            "=* interrupted: *::test_interrupted[[]processes=2] =*",
+            "The gang was interrupted * s after the start of the run, which stood so:",
+            "stacks of the ranks that had not ended, own frames first:",
+            "*.py:* in test_interrupted: *",
+            "!* KeyboardInterrupt !*",
+        ]
+    )
+    assert str(result.stdout).count("which stood so") == 1
+    assert_nothing_left(pytester)
+
+
+def test_a_second_interrupt_ends_all_at_once(pytester: pytest.Pytester) -> None:
+    """While stacks are taken because of the first one; then nothing is told of them."""
+    pytester.makepyfile(
+        """
+        import os, pathlib, signal, time
+        import pytest
+        from harness.host import HostWatch
+
+        def interrupted_again(watch, ranks):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1e6)
+
+        @pytest.fixture
+        def stacks(monkeypatch):
+            monkeypatch.setattr(HostWatch, "stacks", interrupted_again)
+
+        def wait_for_ever():
+            from harness import rank
+            pathlib.Path(f"pid{rank.this().rank}").write_text(str(os.getpid()))
+            if rank.this().rank == 0:
+                os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(1e6)
+
+        @pytest.mark.gang
+        def test_interrupted(gang, stacks):
+            gang.run(wait_for_ever)
+        """
+    )
+    result = run(pytester)
+
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.no_fnmatch_line("*interrupted:*")
     assert_nothing_left(pytester)
 
 

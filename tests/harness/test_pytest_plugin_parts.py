@@ -15,6 +15,7 @@ import pytest
 
 from harness import Died, Event, Hung, Outcome, Raised, Returned, Undecided
 from harness.pytest_plugin import (
+    FaultMissed,
     GangDied,
     GangHung,
     GangUndecided,
@@ -152,6 +153,63 @@ def test_a_death_is_told_in_the_words_of_the_runtime() -> None:
     lines = str(caught.value).splitlines()
     assert lines[-1] == "what():  20 vs 16. Sizes differ?"
     assert "step 1" not in lines
+
+
+def fault(rank: int) -> Event:
+    """The record of a fault."""
+    return Event(4, "fault", 0.5, {"fault": "kill", "point": "batch", "batch": rank + 1})
+
+
+def test_a_run_without_its_fault_fails() -> None:
+    """Though all ranks returned, and another fault has happened."""
+    missed = Event(5, "missed", 0.6, {"fault": "rank 1 at batch 9: kill (...)"})
+    outcomes = [Returned(rank=0, events=(fault(0),)), Returned(rank=1, events=(missed,))]
+
+    with pytest.raises(FaultMissed) as caught:
+        check(outcomes)
+
+    assert str(caught.value).splitlines() == [
+        "not injected: rank 1 at batch 9: kill (...)",
+        "injected: kill of rank 0 at batch 1",
+        "All ranks returned without it: the run says nothing of such a fault.",
+    ]
+
+
+def test_a_death_is_told_once_and_what_follows_in_few_lines() -> None:
+    """The first death is in the headline alone; of an error that it caused own frames are shown."""
+    library = '  File "/x/site-packages/jax/_src/tree.py", line 9, in map\n    return f(x)\n'
+    own = '  File "/home/me/train.py", line 30, in step\n    y = gather(x)\n'
+    injecting = '  File "/x/harness/faults_inside.py", line 9, in injected\n    fn()\n'
+    gloo = "UNKNOWN: Gloo AllGather failed: Connection closed by peer [127.0.0.1]:2720"
+    trace = f"Traceback (most recent call last):\n{injecting}{own}{library * 5}ValueError: {gloo}\n"
+    outcomes = [raised(0, message=gloo, traceback=trace), Died(rank=1, signal="SIGKILL")]
+    outcomes[1] = replace(outcomes[1], events=(fault(1),))
+
+    with pytest.raises(GangDied) as caught:
+        check(outcomes)
+
+    assert str(caught.value).splitlines() == [
+        "died: rank 1 at batch 2: by SIGKILL",
+        "injected: kill of rank 1 at batch 2",
+        f"{outcomes[1].describe()}",
+        "",
+        "----- rank 0 -----",
+        "Traceback (most recent call last):",
+        *own.splitlines(),
+        "  ... 5 frames of libraries (-v)",
+        f"ValueError: {gloo}",
+    ]
+    with pytest.raises(GangDied, match="site-packages"):
+        check(outcomes, verbose=True)
+
+
+def test_an_error_that_follows_nothing_is_shown_whole() -> None:
+    """Where no other rank has failed by itself, it may be the cause."""
+    library = '  File "/x/site-packages/jax/_src/tree.py", line 9, in map\n    return f(x)\n'
+    trace = f"Traceback (most recent call last):\n{library}ValueError: Gloo failed\n"
+
+    with pytest.raises(RanksRaised, match="site-packages"):
+        check([raised(rank, message="Gloo failed", traceback=trace) for rank in range(2)])
 
 
 def test_the_error_that_others_follow_is_shown_first() -> None:

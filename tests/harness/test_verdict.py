@@ -368,6 +368,61 @@ def test_a_rank_that_sleeps_is_missing_and_not_those_that_returned(tmp_path: Pat
     assert found.because == "is asleep at train.py:2 in wait_for_disk (time.sleep(60))"
 
 
+@pytest.mark.parametrize(
+    ("stands", "one", "many"),
+    [
+        ("/home/me/train.py:40 load", "is at train.py:40 in load", "are at train.py:40 in load"),
+        (
+            "/usr/lib/python3.11/queue.py:171 get;/home/me/train.py:40 load",
+            "waits for another thread at train.py:40 in load",
+            "wait for another thread at train.py:40 in load",
+        ),
+        ("", "is at a place that is not known", "are at a place that is not known"),
+    ],
+)
+def test_a_verdict_is_a_sentence_for_one_rank_and_for_many(
+    stands: str, one: str, many: str
+) -> None:
+    """Its verb is that of the place where the missing ranks are, and of their number."""
+    away = stack(*stands.split(";")) if stands else "no stacks: the process did not answer"
+
+    headlines = [
+        verdict([hung(0), *(hung(rank, away) for rank in range(1, count))]).headline
+        for count in (2, 3)
+    ]
+
+    assert headlines == [
+        f"missing rank: rank 1 at batch 2: {one}",
+        f"missing rank: ranks 1, 2 at batch 2: {many}",
+    ]
+
+
+def test_missing_ranks_that_are_apart_are_said_to_be() -> None:
+    """The headline says that they are at different places, and not nothing."""
+    apart = [stack(f"/home/me/train.py:{line} load") for line in (40, 50)]
+
+    found = verdict([hung(0), hung(1, apart[0]), hung(2, apart[1])])
+
+    assert found.headline == "missing rank: ranks 1, 2 at batch 2: are at different places"
+
+
+def test_ranks_that_did_not_come_to_a_barrier_are_many() -> None:
+    """The words agree with the number of the ranks that the service names."""
+    error = BARRIER + "/job:jax_worker/replica:0/task:2\n"
+
+    found = verdict([raised(0, error, 1.0, "XlaRuntimeError"), hung(1), hung(2)])
+
+    assert found.ranks == (1, 2)
+    assert found.because == "did not come to where the others waited for them"
+
+
+def test_an_error_without_a_text_is_named_alone() -> None:
+    """No colon stands after its type."""
+    headline = verdict([hung(0), raised(1, "", 0.5, "StopIteration")]).headline
+
+    assert headline == "one-sided error: rank 1 at batch 2: StopIteration"
+
+
 def test_a_fault_that_was_survived_is_named() -> None:
     """All returned, and the verdict says what was injected, by time."""
     stop = Event(9, "fault", 0.5, {"fault": "stop", "point": "batch", "batch": 2, "for_s": 0.5})
