@@ -131,6 +131,56 @@ def test_nothing_is_run_to_tell(blocked: Blocked) -> None:
     assert blocked.asked == before == 1
 
 
+class _Hostile(type):
+    @property
+    def __module__(cls) -> str:  # type: ignore[override]
+        raise SystemExit
+
+
+class _Strange(metaclass=_Hostile):
+    __slots__ = ("acquire",)
+    asked = 0
+
+    def __init__(self, own: Blocked) -> None:
+        self.acquire = own.lock.acquire
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        type(self).asked += 1
+        return int
+
+
+def _strange(own: Blocked) -> object:
+    strange = _Strange(own)
+    return strange.acquire()
+
+
+def test_no_class_is_asked_what_it_is(blocked: Blocked) -> None:
+    """Neither `__class__` nor a metaclass runs by looking at a frame."""
+    _Strange.asked = 0
+
+    assert called(blocked.start(_strange)).endswith("._Strange.acquire")
+    assert _Strange.asked == 0
+
+
+class _Slots:
+    __slots__ = ("step",)
+
+    def __init__(self, step: object) -> None:
+        self.step = step
+
+
+def _compiled_in_a_slot(own: Blocked) -> object:
+    kind = type("PjitFunction", (), {"__module__": "jaxlib._jax", "__call__": own.lock.acquire})
+    slots: Any = _Slots(kind())
+    return slots.step()
+
+
+def test_a_compiled_step_in_a_slot_is_named(blocked: Blocked) -> None:
+    """What `__slots__` hold is looked at, as what an instance's dictionary holds."""
+    assert called(blocked.start(_compiled_in_a_slot)) == "jaxlib._jax.PjitFunction"
+
+
 def test_a_sleep_is_told_from_what_is_only_called_so() -> None:
     """The function of that name in `time` is, and a lock behind another name is not."""
     ended = threading.Event()
