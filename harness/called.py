@@ -29,7 +29,8 @@ def serve(requests: str, answers: str, thread: Callable[[], int | None]) -> None
 
     Args:
         requests: a named pipe; each byte asks once.
-        answers: the file to which a line is appended for each: see `called`.
+        answers: the file to which a line is appended for each: the number of the innermost line,
+            as stacks that are taken at another moment may be of another, and what it has `called`.
         thread: tells of which thread, by its identifier.
     """
     asked = os.open(requests, os.O_RDONLY | os.O_CLOEXEC)
@@ -41,7 +42,7 @@ def serve(requests: str, answers: str, thread: Callable[[], int | None]) -> None
         while os.read(asked, 1):
             try:
                 frame = current_frames().get(thread() or 0)
-                line = called(frame) if frame else ""
+                line = f"{frame.f_lineno} {called(frame)}" if frame else ""
                 del frame  # it holds what its variables hold
                 os.write(told, f"{line}\n".encode())
             except Exception:  # noqa: BLE001 - the next one who asks waits for an answer too

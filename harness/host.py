@@ -166,7 +166,9 @@ class HostWatch:
                     waiting.discard(rank)
                 taken[rank] = text
         return {
-            rank: with_called(text, _read(self.files[rank].called).decode()) if text else NO_STACKS
+            rank: with_called(text, _read(self.files[rank].called).decode(errors="replace"))
+            if text
+            else NO_STACKS
             for rank, text in taken.items()
         }
 

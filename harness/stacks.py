@@ -110,6 +110,10 @@ def parse(stacks: str) -> tuple[Thread, ...]:
         elif (found := _FRAME.match(line)) and threads:
             threads[-1][1].append(Frame(found["file"], int(found["line"]), found["function"]))
     last = -1 if _is_cut(stacks) else len(threads) - 1
+    line, _, name = called.partition(" ")
+    # Told at another moment: if the thread has moved on meanwhile, it says nothing of this one.
+    moved = not threads or not threads[-1][1] or line != str(threads[-1][1][0].line)
+    called = "" if moved else name
     return tuple(
         Thread(
             tuple(frames),

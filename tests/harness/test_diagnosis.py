@@ -74,12 +74,12 @@ JAX = '  File "/x/site-packages/jax/_src/pjit.py", line 3 in _call\n'
     [
         (HEAD + STEP, ""),
         (HEAD + JAX + STEP, "in a collective"),
-        ("Called: jaxlib._jax.PjitFunction\n" + HEAD + STEP, "in a collective"),
-        ("Called: jaxlib._jax.ArrayImpl.block_until_ready\n" + HEAD + STEP, "in a collective"),
-        ("Called: ?.wait_at_barrier\n" + HEAD + JAX + STEP, "in the coordination service"),
-        ("Called: time.sleep\n" + HEAD + STEP, "asleep"),
-        ("Called: _thread.lock.acquire\n" + HEAD + STEP, "for another thread"),
-        ("Called: socket.socket.recv\n" + HEAD + STEP, ""),
+        ("Called: 3 jaxlib._jax.PjitFunction\n" + HEAD + STEP, "in a collective"),
+        ("Called: 3 jaxlib._jax.ArrayImpl.block_until_ready\n" + HEAD + STEP, "in a collective"),
+        ("Called: 3 ?.wait_at_barrier\n" + HEAD + JAX + STEP, "in the coordination service"),
+        ("Called: 3 time.sleep\n" + HEAD + STEP, "asleep"),
+        ("Called: 3 _thread.lock.acquire\n" + HEAD + STEP, "for another thread"),
+        ("Called: 3 socket.socket.recv\n" + HEAD + STEP, ""),
         (HEAD + '  File "/x/site-packages/ray/_raylet.py", line 3 in get\n' + STEP, "in Ray"),
     ],
 )
@@ -93,9 +93,14 @@ def test_what_it_waits_in_is_told_by_libraries_and_by_what_is_called(
 def test_who_tells_what_is_called_is_no_thread_of_the_rank() -> None:
     """The thread that answers is left out of stacks; what it says goes to the main thread alone."""
     teller = HEAD + '  File "/home/a/harness/called.py", line 9 in answer\n'
-    threads = parse(with_called(teller + HEAD + STEP + HEAD + STEP, "old\ntime.sleep\n"))
+    threads = parse(with_called(teller + HEAD + STEP + HEAD + STEP, "3 old\n3 time.sleep\n"))
 
     assert [(thread.main, thread.called) for thread in threads] == [
         (False, ""),
         (True, "time.sleep"),
     ]
+
+
+def test_what_is_called_at_another_line_is_of_another_moment() -> None:
+    """A thread that has moved on since is not said to wait in what it has called before."""
+    assert place_of("Called: 9 time.sleep\n" + HEAD + STEP).startswith("at read_value.py:3")
