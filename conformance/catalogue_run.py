@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from conformance.gangs import Gangs
 from conformance.judge import Verdict, judge
 from conformance.model import Case, Kind, Topology
 from conformance.report import ORDER, write
+from conformance.showing import show
 from conformance.subjects import NAMED, Subject, SubjectError
 from conformance.subjects import find as find_subject
 
@@ -156,8 +156,7 @@ def main(given: Sequence[str] | None = None) -> int:
     """Run it. Returns the exit status: see ``status``; 4 for options that cannot be used."""
     options = _arguments(given)
     if options.list:
-        with contextlib.suppress(BrokenPipeError):  # whoever reads it has seen enough, like `head`
-            print("\n".join(_listed()), flush=True)
+        show("\n".join(_listed()))
         return 0
     about_harness = {e.name: e for e in HARNESS_ENTRIES}
     try:

@@ -8,13 +8,13 @@ import argparse
 import contextlib
 import functools
 import math
-import os
 import random
 import sys
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from conformance import simulated_cost
+from conformance.showing import show
 from conformance.simulated_cases import Case
 from conformance.simulated_cost import Service, cost
 from conformance.simulated_jobs import each_apart
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "cost":
         service = Service(options.request_ms / 1e3, options.byte_ns / 1e9, options.latency_ms / 1e3)
         costs = [cost(n, service, decisions=options.decisions) for n in options.ranks]
-        _show(simulated_cost.table(costs))
+        show(simulated_cost.table(costs))
         return 0
     try:
         cases = cases_of(options)
@@ -135,22 +135,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "replay":
         schedule = [event.strip() for event in options.schedule.split(";")]
         try:
-            _show("\n".join([cases[0].name, *told(cases[0].exploration(), schedule)]))
+            show("\n".join([cases[0].name, *told(cases[0].exploration(), schedule)]))
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2
         return 0
     return (_explore if options.command == "explore" else _draw)(cases, options)
-
-
-def _show(text: str) -> bool:
-    """Print a text; return whether anybody may read more: none does once `head` has enough."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
-    return True
 
 
 def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
@@ -173,7 +163,7 @@ def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
                 words, known[piece.name] = result
                 if options.record:
                     add(options.record, known[piece.name])
-                if not _show(words):
+                if not show(words):
                     break
     except RecordError as error:
         print(error, file=sys.stderr)
@@ -183,9 +173,9 @@ def _explore(cases: Sequence[Case], options: argparse.Namespace) -> int:
         status = 130
     lines = [known[piece.name] for piece in asked if piece.name in known]
     if len(lines) < len(asked):
-        _show(f"{len(asked) - len(lines)} of {len(asked)} pieces are left")
+        show(f"{len(asked) - len(lines)} of {len(asked)} pieces are left")
     if options.markdown:
-        _show(f"\n{table(lines)}")
+        show(f"\n{table(lines)}")
     if any(line.wrong for line in lines):
         return 1
     whole = len(lines) == len(asked) and all(line.complete for line in lines)
@@ -227,9 +217,9 @@ def _draw(cases: Sequence[Case], options: argparse.Namespace) -> int:
         if wrong:
             lines = [f"  {when:10.6f} s  {rank} {what}" for when, rank, what in trace]
             lines += [f"{case.name}, seed {seed}: {wrong}. The same again: --seed {seed} --runs 1"]
-            _show("\n".join(lines))
+            show("\n".join(lines))
             return 1
-    _show(f"seeds {options.seed} to {options.seed + options.runs - 1}: nothing is wrong")
+    show(f"seeds {options.seed} to {options.seed + options.runs - 1}: nothing is wrong")
     return 0
 
 

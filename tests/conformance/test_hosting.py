@@ -108,6 +108,9 @@ def test_the_suite_takes_the_place_of_the_command_for_slices(tmp_path: Path) -> 
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         text=True,
     )
-    out, _ = process.communicate(timeout=60)
+    try:
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
 
     assert (process.returncode, int(out)) == (0, process.pid)
